@@ -14,6 +14,7 @@
       VerifyError           source and target could not be compared
       TargetError           a Delta table is not as it must be
         OwnColumnError      a column that only the table has, or that Delta fills by itself, is in the way
+        NeedsResync         it cannot follow the published table's new columns; a fresh copy can
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
@@ -36,10 +37,14 @@ soon tried again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from protocol.lsn import Lsn
+
+
+HINT: Final = "\nHINT:  "
+"""Stands between an error's message and its hint, as in psql."""
 
 
 class BridgeError(Exception):
@@ -62,7 +67,7 @@ class BridgeError(Exception):
 
     def __str__(self) -> str:
         message = super().__str__()
-        return f"{message}\nHINT:  {self.hint}" if self.hint else message
+        return f"{message}{HINT}{self.hint}" if self.hint else message
 
 
 class ConfigError(BridgeError):
@@ -150,6 +155,18 @@ class TargetError(BridgeError):
 
 class OwnColumnError(TargetError):
     """Delta does not fill a column that only the Delta table has, or does not let one that is published be written."""
+
+
+class NeedsResync(TargetError):
+    """A Delta table cannot follow the published table's new columns exactly: it waits for a fresh copy.
+
+    Attributes:
+        table: (namespace, name) of the target.
+    """
+
+    def __init__(self, message: str, table: tuple[str, str], *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.table = table
 
 
 class StoreError(BridgeError):

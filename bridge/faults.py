@@ -39,6 +39,7 @@ REFRESH_POINTS = (
 """Fault points of added tables, which also reach those of copies and batches."""
 
 SCHEMA_POINTS = (
+    "table_waits",  # the catalog has that a table waits for its resync, nothing of the transaction is applied
     "schema_changed",  # one change of a table's columns is committed, others and the batch are not
     "column_filled",  # existing rows have the default of a new column, the batch is not committed
 )

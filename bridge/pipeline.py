@@ -6,6 +6,7 @@ Two workers run streams: the subscription's own (`bridge.subscriber`), and the o
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +23,7 @@ from bridge.apply.handler import HandlerApplier
 from bridge.apply.next_batch import Growth
 from bridge.apply.undo import BatchUndo
 from bridge.apply.worker import ApplyWorker, Stream
-from bridge.errors import ApplyError, BridgeError, ConfigError, StreamError
+from bridge.errors import ApplyError, BridgeError, ConfigError, NeedsResync, StreamError
 from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.receive import undecodable
@@ -141,7 +142,8 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         history: What the worker's earlier streams have left to this one.
 
     Returns:
-        Whether the next stream is to begin at once: the fallback has ended, or a joined batch has to be received again.
+        Whether the next stream is to begin at once: the fallback has ended, a joined batch has to be received again, or
+        a table waits for its resync from now on.
 
     Raises:
         ApplyError: A transaction could not be applied.
@@ -172,6 +174,9 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
             undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
     except ApplyError as error:
+        if isinstance(error.__cause__, NeedsResync) and not published.subscription.disable_on_error:
+            _have_wait(error.__cause__, catalog, name, log)
+            return True
         binary = isinstance(error.__cause__, UnsupportedBinary)
         if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
             raise
@@ -181,6 +186,18 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         event = "streaming is on again: the WAL that the publisher could not stream is applied"
         log.info(event if not once.streaming else "the next stream is in binary form again")
     return once.over or again
+
+
+def _have_wait(why: NeedsResync, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
+    """Leave the table's changes out from the origin on, so that the next stream applies what the others have."""
+    refresh.have_wait(catalog, name, why.table, str(why), time.time())
+    faults.reach("table_waits")
+    log.error(
+        "a table waits for its resync, and its changes are left out; the others go on",
+        relation=".".join(why.table),
+        reason=why.message,
+        hint=why.hint,
+    )
 
 
 def recover(

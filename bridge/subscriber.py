@@ -25,9 +25,11 @@ from bridge.apply.maintenance import Maintenance, Policy
 from bridge.backoff import backoff_s, jittered_s
 from bridge.catalog_look import CatalogWatch
 from bridge.errors import (
+    HINT,
     ApplyError,
     BridgeError,
     ConfigError,
+    NeedsResync,
     PublisherError,
     SparkLost,
     StateError,
@@ -180,7 +182,7 @@ class SubscriptionWorker:
                 self._commit_log.start()
                 self._catalog_watch.start()
             self._retrying()(self._run_streams)
-            if (error := self._added.error) is not None:
+            if (error := self._added.error or self._waits()) is not None:
                 self.error, self.gave_up = error, True
         except BaseException as error:  # noqa: BLE001 - the daemon gets every error
             if not self._stop.is_set():
@@ -193,6 +195,14 @@ class SubscriptionWorker:
             if session.died() is None:
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
                 self._status.set_state(ended if self._status.enabled() else "disabled")
+
+    def _waits(self) -> NeedsResync | None:
+        """The error of a table that waits for its resync, for `run --until-caught-up`; a daemon goes on."""
+        waiting = refresh.waiting(self._catalog, self._name)
+        if not waiting or not self._until_caught_up or self._stop.is_set() or not self._status.enabled():
+            return None
+        message, _, hint = (waiting[0].waits or "").partition(HINT)
+        return NeedsResync(message, (waiting[0].namespace, waiting[0].name), hint=hint)
 
     def _retrying(self) -> Retrying:
         return Retrying(
@@ -414,11 +424,14 @@ class SubscriptionWorker:
 
     def _ignoring(self, left_out: Iterable[str]) -> Callable[[str], None]:
         """Return a function that logs each published table which is not subscribed once, unless it is left out."""
-        seen = set(left_out)
+        waiting = [rel.qualified_name for rel in refresh.waiting(self._catalog, self._name)]
+        seen = {*left_out, *waiting}
+        # the stream has partitions of their own names then
+        unclear = bool(waiting) and self.subscription.publication_definitions is not None
 
         def ignored(relation: str) -> None:
             # while added tables are synchronized, it may be one of them
-            if relation not in seen and not self._added.syncing:
+            if relation not in seen and not unclear and not self._added.syncing:
                 seen.add(relation)
                 self._log.warning(
                     "changes of a table that is not subscribed are ignored",

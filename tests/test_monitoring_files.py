@@ -37,6 +37,7 @@ METRICS: dict[str, set[str]] = {
     "pgbridge_copy_bytes": {"subscription", "table"},
     "pgbridge_copy_total_bytes_estimate": {"subscription", "table"},
     "pgbridge_catalog_differences": {"subscription", "kind"},
+    "pgbridge_tables_waiting": {"subscription"},
     "pgbridge_conflicts_total": {"subscription", "kind"},
     "pgbridge_errors_total": {"subscription", "kind"},
     "pgbridge_slot_retained_bytes": {"subscription"},

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bridge.track import commits
-from bridge.track.catalog_rows import FOLLOWS_STREAM
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -164,11 +163,7 @@ class CommitLog:
         """
         waiting = commits.pending(self.catalog, self.subscription)
         joining = {table for record in waiting if record.kind == "joined" for table in record.tables}
-        followed = [
-            (rel.namespace, rel.name, rel.path)
-            for rel in self.catalog.rels(self.subscription)
-            if rel.state in FOLLOWS_STREAM
-        ]
+        followed = [(rel.namespace, rel.name, rel.path) for rel in self.catalog.rels(self.subscription) if rel.follows]
         lost = [table for table in followed if table not in joining]
         if not lost:
             return False

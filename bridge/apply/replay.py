@@ -135,6 +135,11 @@ class Replay:
                     f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
                     hint="apply the changes in the transaction's Parquet files by hand",
                 )
+            if rel is not None and rel.waits is not None:
+                raise SkipError(
+                    f'table "{name}" waits for its resync; once it is copied afresh, it has the transaction\'s changes',
+                    hint=f"run: {remedies.resync(subscription.name, name)}; then repeat the command",
+                )
             if rel is None or rel.state not in _READY:
                 raise SkipError(
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',

@@ -19,7 +19,7 @@ from bridge.check.others import Known, is_enabled
 from bridge.check.server import Needs, check_server
 from bridge.check.slot import Expected, check_slot_state
 from bridge.check.tables import check_tables
-from bridge.errors import BridgeError, PublicationError, PublisherError
+from bridge.errors import HINT, BridgeError, PublicationError, PublisherError
 from bridge.publication.definitions import load_optional
 from bridge.published import unpublished
 from bridge.receive.filter_server import FilterServer
@@ -31,6 +31,7 @@ from bridge.sync.made_tables import new_columns
 from bridge.sync.server_check import refused_by
 from bridge.sync.start import shared_slot
 from bridge.sync.tablesync import shared_table
+from bridge.track import refresh
 from bridge.track.held import held
 from bridge.warehouse import unsupported_name
 from protocol.values.types import resolve
@@ -169,6 +170,9 @@ def _publications(
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
     yield from _targets(subscription, known, tables, types)
+    for rel in refresh.waiting(known.catalog, subscription.name) if known.catalog is not None else ():
+        message, _, hint = (rel.waits or "").partition(HINT)
+        yield warning(rel.qualified_name, f"its changes are left out until it is copied afresh: {message}", remedy=hint)
     for difference in CatalogLook(subscription, known.catalog).look(publisher).differences:
         yield warning(".".join(difference.relation), difference.message, remedy=difference.hint)
 

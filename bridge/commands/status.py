@@ -12,6 +12,7 @@ from rich.text import Text
 
 from bridge import remedies
 from bridge.commands.server_positions import Position, ServerPositions
+from bridge.errors import HINT
 from bridge.receive.slot_health import LOST
 from bridge.track import followed, maintenance, stats
 from bridge.track.catalog_rows import CopyRow
@@ -59,6 +60,7 @@ def collect(
         often each kind of PostgreSQL's conflicts arose; `sync_error`, in the form of `last_error`, if the copy of an
         added table has failed. It has `left_out` if Delta cannot hold some published tables: the `name` of each, and
         the `reason`; `differences` between what is followed and what is published, each with its `kind`, `relation`,
+        `since`, `message` and `hint`; `waiting`, the tables that wait for their resync, each with its `relation`,
         `since`, `message` and `hint`; and `slot_wal_status`, `lost` or `missing`, if changes are lost. A table has
         `maintenance` once it was looked at: the number of its data `files` then, when it was last `optimized` and
         `vacuumed`, and the last attempt's `error`, each null for none.
@@ -104,6 +106,8 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
         }
         for one in followed.seen(catalog, name)
     ]
+    rels = _rels(catalog, name)
+    waiting = [_waiting(rel) for rel in rels if rel.waits is not None]
     return {
         "name": name,
         "enabled": enabled,
@@ -125,11 +129,12 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
                 **_copy(copies.get((rel.namespace, rel.name))),
                 **_maintained(maintained.get(rel.path)),
             }
-            for rel in _rels(catalog, name)
+            for rel in rels
         ],
         **({"sync_error": _error(sync_error)} if sync_error else {}),
         **({"left_out": without} if without else {}),
         **({"differences": differing} if differing else {}),
+        **({"waiting": waiting} if waiting else {}),
         **({"conflicts": conflicts} if conflicts else {}),
         **({"slot_wal_status": position.slot_wal_status} if slot_lost else {}),
     }
@@ -142,6 +147,11 @@ def _error(error: ErrorRow) -> dict[str, Any]:
         "relation": error.relation,
         "time": _time(error.time_s),
     }
+
+
+def _waiting(rel: RelRow) -> dict[str, Any]:
+    message, _, hint = (rel.waits or "").partition(HINT)
+    return {"relation": rel.qualified_name, "since": _time(rel.waits_since_s), "message": message, "hint": hint}
 
 
 def _copy(copy: CopyRow | None) -> dict[str, Any]:
@@ -203,8 +213,13 @@ def render(document: dict[str, Any]) -> RenderableType:
         tables.add_column(heading, overflow="fold")
     for entry in document["subscriptions"]:
         differing = {difference["relation"] for difference in entry.get("differences", ())}
+        waiting = {table["relation"] for table in entry.get("waiting", ())}
         for table in entry["tables"]:
-            state = f"{table['state']} ({STATES[table['state']]}{', differs' if table['name'] in differing else ''})"
+            words = [
+                "waits for its resync" if table["name"] in waiting else STATES[table["state"]],
+                *(["differs"] if table["name"] in differing else []),
+            ]
+            state = f"{table['state']} ({', '.join(words)})"
             if "copy" in table:
                 state += f"\n{copy_text(copy_of(table))}"
             if kept := table.get("maintenance"):
@@ -252,6 +267,10 @@ def _append_problems(problems: Text, entry: dict[str, Any]) -> None:
     name = entry["name"]
     for table in entry.get("left_out", ()):
         problems.append(f"\n{name}, left out: {table['reason']}\n")
+    for table in entry.get("waiting", ()):
+        what = f"{table['relation']} waits for its resync since {table['since']}"
+        problems.append(f"\n{name}, {what}: ", style="bold red")
+        problems.append(f"{table['message']}\nHINT:  {table['hint']}\n")
     for difference in entry.get("differences", ()):
         problems.append(f"\n{name}, since {difference['since']}: ", style="bold yellow")
         problems.append(f"{difference['message']}\nHINT:  {difference['hint']}\n")

@@ -21,7 +21,8 @@ def is_alive(turned_s: float, now_s: float) -> bool:
 def not_ready(spark: str, subscriptions: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     """Return what keeps the daemon from being ready: nothing if every enabled subscription streams or copies.
 
-    One that streams while a copy of an added table has failed, and does not run again, is not ready either.
+    One that streams while a copy of an added table has failed, and does not run again, is not ready either; nor while a
+    table waits for its resync.
 
     Args:
         spark: starting or running.
@@ -33,7 +34,7 @@ def not_ready(spark: str, subscriptions: Iterable[dict[str, Any]]) -> list[dict[
         {
             "subscription": shown["name"],
             "state": shown["state"],
-            "reason": (shown["last_error"] or shown.get("sync_error") or {"message": ""})["message"],
+            "reason": _reason(shown),
         }
         for shown in subscriptions
         if shown["enabled"] and (shown["state"] not in _READY or _lacks_a_copy(shown))
@@ -41,4 +42,11 @@ def not_ready(spark: str, subscriptions: Iterable[dict[str, Any]]) -> list[dict[
 
 
 def _lacks_a_copy(shown: dict[str, Any]) -> bool:
-    return "sync_error" in shown and not any("copy" in table for table in shown["tables"])
+    failed = "sync_error" in shown and not any("copy" in table for table in shown["tables"])
+    return failed or "waiting" in shown
+
+
+def _reason(shown: dict[str, Any]) -> str:
+    waiting = [f"{table['relation']} waits for its resync: {table['message']}" for table in shown.get("waiting", ())]
+    error = shown["last_error"] or shown.get("sync_error") or {"message": ""}
+    return str(error["message"] or next(iter(waiting), ""))

@@ -133,6 +133,8 @@ def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Obse
     for kind in KINDS:
         text = "Differences between what is followed and what is published."
         found.gauge("catalog_differences", text, differing.count(kind), **of, kind=kind)
+    waiting = len(shown.get("waiting", ()))
+    found.gauge("tables_waiting", "Tables whose changes are left out until they are copied afresh.", waiting, **of)
     for kind in ("apply", "sync"):
         found.counter("errors", "Errors in applying and in copying.", shown[f"{kind}_error_count"], **of, kind=kind)
 

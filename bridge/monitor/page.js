@@ -102,6 +102,7 @@ function problemsOf(sub) {
   const failed = sub.tables.filter((table) => table.maintenance?.error).length;
   if (failed) add(1, `maintenance of ${plural(failed, 'table')} failed, and is tried again`);
   if (sub.left_out?.length) add(1, `Delta cannot hold ${plural(sub.left_out.length, 'published table')}`);
+  if (sub.waiting?.length) add(2, `${plural(sub.waiting.length, 'table')} waiting for a resync`);
   if (sub.differences?.length) {
     const named = new Set(sub.differences.map(({relation}) => relation));
     add(1, `${plural(named.size, 'table')} not as published`);
@@ -322,7 +323,9 @@ class Card {
     if (!this.node.open) return;
     this.error.className = sub.last_error ? 'remedies error' : 'remedies';
     fill(this.error, [sub.last_error, sub.remedies, sub.skip_lsn], errorOf);
-    fill(this.notes, [sub.left_out ?? [], sub.differences ?? []], ([tables, differences]) => [
+    fill(this.notes, [sub.waiting ?? [], sub.left_out ?? [], sub.differences ?? []], ([waiting, tables, differences]) => [
+      ...waiting.map(({relation, since, message, hint}) => h('li', {class: 'warn'},
+        `${relation} waits for its resync since ${since}: ${message}`, h('div', {}, `HINT: ${hint}`))),
       ...tables.map(({reason}) => h('li', {class: 'warn'}, `Left out: ${reason}`)),
       ...differences.map(({since, message, hint}) =>
         h('li', {class: 'warn'}, `Since ${since}: ${message}`, h('div', {}, `HINT: ${hint}`)))]);

@@ -53,14 +53,14 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
             f"add one: ALTER TABLE {relation} ADD COLUMN …",
         )
     for name in names:
-        if (user := reserved_by(name)) is not None:
+        if (user := _RESERVED.get(name.lower())) is not None:
             return Unsupported(
                 f'column "{name}" of table "{relation}" has a name that {user} uses itself',
                 "rename it, or publish the table with a column list that leaves it out",
             )
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(_folded(name), name)
+        other = seen.setdefault(folded(name), name)
         if other != name:
             return Unsupported(
                 f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
@@ -68,11 +68,6 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
                 "rename one of them, or publish the table with a column list that leaves one out",
             )
     return None
-
-
-def reserved_by(name: str) -> str | None:
-    """Who adds a column of this name to a table's; None for nobody."""
-    return _RESERVED.get(name.lower())
 
 
 def unsupported_table(table: PublishedTable, warehouse: str = "") -> Unsupported | None:
@@ -92,7 +87,7 @@ def unsupported_tables(
     return found
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """A name with its case folded as Java's `equalsIgnoreCase` does, by which Spark compares names.
 
     Unlike `lower()` it unites letters with the same capital, as the two small sigmas, and leaves a letter alone whose

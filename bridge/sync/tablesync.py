@@ -381,7 +381,7 @@ class TableSync:
     def follow(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, server: ServerHistory
     ) -> dict[tuple[str, str], Subscribed]:
-        """Return the tables that follow the stream, by (namespace, name): all but those that need a copy.
+        """Return the tables that follow the stream, by (namespace, name): all but those that need or await a copy.
 
         Each follows from the position in its own log, which the catalog has afterwards. Their Delta tables are created
         if they are new, and their states in the catalog become s or r.
@@ -395,7 +395,7 @@ class TableSync:
         name = self._subscription.name
         remote_lsn = self._catalog.remote_lsn(name) or INVALID
         by_relid = {table.relid: table for table in tables.values()}
-        rels = [rel for rel in self._catalog.rels(name) if not self.needs_copy(rel)]
+        rels = [rel for rel in self._catalog.rels(name) if not self.needs_copy(rel) and rel.waits is None]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
             existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
         for known in rels:

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.errors import StateError
 from bridge.track import commits
-from bridge.track.catalog_rows import BatchIntent, ColumnRow, ErrorRow, PreparedRow, RelRow, SubscriptionRow
+from bridge.track.catalog_rows import (
+    REL_COLUMNS,
+    REL_VALUES,
+    BatchIntent,
+    ColumnRow,
+    ErrorRow,
+    PreparedRow,
+    RelRow,
+    SubscriptionRow,
+)
 from bridge.track.database import Database
 from bridge.track.origin_advances import OriginAdvances
 from bridge.track.schema import migrate
@@ -380,13 +389,12 @@ class Catalog:
     def rels(self, name: str) -> list[RelRow]:
         """All tables of the subscription, ordered by name."""
         rows = self.rows(
-            "SELECT namespace, name, state, lsn, path, relid, position, timeline FROM subscription_rel "
-            "WHERE subscription = ? ORDER BY namespace, name",
+            f"SELECT {REL_COLUMNS} FROM subscription_rel WHERE subscription = ? ORDER BY namespace, name",
             name,
         )
         return [
-            RelRow(*(namespace, table, state, Lsn(lsn), path, relid, Lsn(position), timeline))
-            for namespace, table, state, lsn, path, relid, position, timeline in rows
+            RelRow(namespace, table, state, Lsn(lsn), path, relid, Lsn(position), *others)
+            for namespace, table, state, lsn, path, relid, position, *others in rows
         ]
 
     def put_rel(self, subscription: str, rel: RelRow) -> None:
@@ -457,9 +465,7 @@ class Catalog:
     @staticmethod
     def _put_rels(db: sqlite3.Connection, subscription: str, rels: list[RelRow]) -> None:
         db.executemany(
-            "INSERT OR REPLACE INTO subscription_rel "
-            "(subscription, namespace, name, state, lsn, path, relid, position, timeline) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO subscription_rel (subscription, {REL_COLUMNS}) VALUES (?, {REL_VALUES})",
             [(subscription, *astuple(rel)) for rel in rels],
         )
 

@@ -51,6 +51,8 @@ class RelRow:
         timeline: The timeline that both are on; None if that is not known.
         relid: The published table's oid as of the origin's LSN, by which a renamed table is recognized. None before it
             is known.
+        waits: Why it waits for its resync, with the hint; None if it does not. Its changes are left out.
+        waits_since_s: Since when, in seconds since 1970.
     """
 
     namespace: str
@@ -61,6 +63,13 @@ class RelRow:
     relid: int | None = None
     position: Lsn = INVALID
     timeline: int | None = None
+    waits: str | None = None
+    waits_since_s: float | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows a stream."""
+        return self.state in FOLLOWS_STREAM and self.waits is None
 
     @property
     def since_lsn(self) -> Lsn:
@@ -71,6 +80,12 @@ class RelRow:
     def qualified_name(self) -> str:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
+
+
+REL_COLUMNS: Final = "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since"
+"""The columns of `subscription_rel` in the order of `RelRow`'s fields."""
+REL_VALUES: Final = ", ".join("?" for _ in REL_COLUMNS.split(", "))
+"""Their parameters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def held(catalog: Catalog, name: str) -> Held | None:
         {
             (rel.namespace, rel.name): Position(system, rel.timeline, rel.since_lsn, begins.get(rel.timeline))
             for rel in catalog.rels(name)
+            if rel.waits is None  # its rows will be replaced
         },
         at(*skip),
         # once the origin has reached it, the origin stands for it
@@ -68,9 +69,13 @@ def note_timeline(catalog: Catalog, name: str, server: ServerHistory) -> int | N
 
 
 def ahead_of_origin(catalog: Catalog, name: str) -> list[RelRow]:
-    """The tables that have transactions beyond the origin of a batch that was cut short, not of a copy."""
+    """The tables that have transactions beyond the origin of a batch that was cut short, not of a copy.
+
+    One that waits for its resync keeps what it has: the stream brings it nothing.
+    """
     remote_lsn = catalog.remote_lsn(name) or INVALID
-    return [rel for rel in catalog.rels(name) if rel.position > max(remote_lsn, rel.lsn)]
+    rels = (rel for rel in catalog.rels(name) if rel.waits is None)
+    return [rel for rel in rels if rel.position > max(remote_lsn, rel.lsn)]
 
 
 def fence_lsn(catalog: Catalog, subscription: str) -> Lsn:

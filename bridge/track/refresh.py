@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.track.catalog_rows import FOLLOWS_STREAM
+from bridge.track.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, RelRow
 from bridge.track.followed import forget
 from protocol.lsn import INVALID, Lsn
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
 
 SYNC = ":sync"
 """Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
@@ -140,11 +139,32 @@ def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
     it is.
     """
     rel = next(rel for rel in catalog.rels(name) if (rel.namespace, rel.name) == table)
-    anew = replace(rel, state="d", lsn=INVALID, position=INVALID, timeline=None)
+    anew = RelRow(rel.namespace, rel.name, "d", INVALID, rel.path, rel.relid)
     if rel.state in FOLLOWS_STREAM and not name.endswith(SYNC):
         take_up(catalog, name, 0, bring_in=[anew], follow=(), remove=())
     else:
         catalog.put_rel(name, anew)
+
+
+def have_wait(catalog: Catalog, name: str, table: tuple[str, str], why: str, now_s: float) -> None:
+    """Leave a table's changes out from now on, until it is copied afresh; it has all up to the origin. One transaction.
+
+    Args:
+        name: The subscription, or its tablesync worker.
+        why: What `status` shows, with the hint.
+    """
+    with catalog.transaction() as db:
+        db.execute(
+            "UPDATE subscription_rel SET waits = ?, waits_since = ? "
+            "WHERE subscription = ? AND namespace = ? AND name = ?",
+            (why, now_s, name, *table),
+        )
+
+
+def waiting(catalog: Catalog, subscription: str) -> list[RelRow]:
+    """The tables that wait for their resync, those with the tablesync worker included."""
+    rels = [*catalog.rels(subscription), *catalog.rels(sync_name(subscription))]
+    return [rel for rel in rels if rel.waits is not None]
 
 
 def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
@@ -224,7 +244,8 @@ def _begin_anew(db: sqlite3.Connection, sync: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("UPDATE subscription SET slot_state = ? WHERE name = ?", (DROPPING, sync))
     db.execute(
-        "UPDATE subscription_rel SET state = 'd', lsn = 0, position = 0 WHERE subscription = ? AND state <> 'i'",
+        "UPDATE subscription_rel SET state = 'd', lsn = 0, position = 0, waits = NULL, waits_since = NULL "
+        "WHERE subscription = ? AND state <> 'i'",
         (sync,),
     )
 
@@ -243,7 +264,6 @@ def _delete(db: sqlite3.Connection, owner: str, tables: Iterable[tuple[str, str]
 
 def _put(db: sqlite3.Connection, owner: str, rels: Iterable[RelRow]) -> None:
     db.executemany(
-        "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid, position, timeline) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO subscription_rel (subscription, {REL_COLUMNS}) VALUES (?, {REL_VALUES})",
         [(owner, *astuple(rel)) for rel in rels],
     )

@@ -9,46 +9,62 @@ from bridge.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
 _TABLES = "json_array(json_array({row}.namespace, {row}.name, {row}.path))"
-_FOLLOWED = (
-    "SELECT 1 FROM subscription_rel o WHERE o.subscription = NEW.subscription AND o.namespace = NEW.namespace "
-    "AND o.name = NEW.name AND o.state IN ('s','r')"
-)
-
-_REL_JOINED = f"""
-    CREATE TRIGGER rel_joined BEFORE INSERT ON subscription_rel
-    WHEN NEW.state IN ('s','r') AND instr(NEW.subscription, ':') = 0 AND NOT EXISTS ({_FOLLOWED})
-    BEGIN
-      INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
-      SELECT NEW.subscription, 'joined', {_ORIGIN.format(row="NEW")}, max({_ORIGIN.format(row="NEW")}, NEW.lsn),
-        {_TABLES.format(row="NEW")}, {_NOW};
-    END
-"""
 _LEAVES = f"""
       INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
       SELECT {{row}}.subscription, 'left', {_ORIGIN}, {_ORIGIN}, {_TABLES}, {_NOW};
 """
-_REL_REPLACED = f"""
-    CREATE TRIGGER rel_replaced BEFORE INSERT ON subscription_rel
-    WHEN NEW.state NOT IN ('s','r') AND instr(NEW.subscription, ':') = 0 AND EXISTS ({_FOLLOWED})
-    BEGIN{_LEAVES.format(row="NEW")}END
-"""
-_REL_DELETED = f"""
-    CREATE TRIGGER rel_deleted BEFORE DELETE ON subscription_rel
-    WHEN OLD.state IN ('s','r') AND instr(OLD.subscription, ':') = 0
-    BEGIN{_LEAVES.format(row="OLD")}END
-"""
 
-JOIN_ALL = (
+
+def _follows(row: str, *, waits: bool) -> str:
+    """The condition that a row's table follows the subscription's stream; before version 19 none waited."""
+    follows = f"{row}.state IN ('s','r') AND instr({row}.subscription, ':') = 0"
+    return f"({follows} AND {row}.waits IS NULL)" if waits else f"({follows})"
+
+
+def _triggers(*, waits: bool) -> tuple[str, ...]:
+    """A table joins a subscription's batches when it begins to follow the stream, and leaves them when it does not.
+
+    Triggers, because whatever moves a table does so in a transaction that fixes the LSN.
+    """
+    new, old, other = (_follows(row, waits=waits) for row in ("NEW", "OLD", "o"))
+    followed = (
+        "EXISTS (SELECT 1 FROM subscription_rel o WHERE o.subscription = NEW.subscription "
+        f"AND o.namespace = NEW.namespace AND o.name = NEW.name AND {other})"
+    )
+    return (
+        f"""
+        CREATE TRIGGER rel_joined BEFORE INSERT ON subscription_rel
+        WHEN {new} AND NOT {followed}
+        BEGIN
+          INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
+          SELECT NEW.subscription, 'joined', {_ORIGIN.format(row="NEW")}, max({_ORIGIN.format(row="NEW")}, NEW.lsn),
+            {_TABLES.format(row="NEW")}, {_NOW};
+        END
+        """,
+        f"""
+        CREATE TRIGGER rel_replaced BEFORE INSERT ON subscription_rel
+        WHEN NOT {new} AND {followed}
+        BEGIN{_LEAVES.format(row="NEW")}END
+        """,
+        f"""
+        CREATE TRIGGER rel_deleted BEFORE DELETE ON subscription_rel
+        WHEN {old}
+        BEGIN{_LEAVES.format(row="OLD")}END
+        """,
+    )
+
+
+_JOIN_ALL = (
     "INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded) "
     f"SELECT r.subscription, 'joined', {_ORIGIN.format(row='r')}, max({_ORIGIN.format(row='r')}, r.lsn), "
-    f"{_TABLES.format(row='r')}, {_NOW} FROM subscription_rel r "
-    "WHERE r.state IN ('s','r') AND instr(r.subscription, ':') = 0"
+    f"{_TABLES.format(row='r')}, {_NOW} FROM subscription_rel r WHERE "
 )
+JOIN_ALL = _JOIN_ALL + _follows("r", waits=True)
 """Records each table that follows a stream as one that joins now."""
 
 _SINCE_1 = (
@@ -257,12 +273,8 @@ _SINCE_16 = (
       recorded REAL NOT NULL                 -- in seconds since 1970
     ) STRICT
     """,
-    # A table joins a subscription's batches when it begins to follow the stream, and leaves them when it is removed, or
-    # is to be copied afresh. Triggers, because whatever moves a table does so in a transaction that fixes the LSN.
-    _REL_JOINED,
-    _REL_REPLACED,
-    _REL_DELETED,
-    JOIN_ALL,
+    *_triggers(waits=False),
+    _JOIN_ALL + _follows("r", waits=False),
 )
 
 _SINCE_17 = (
@@ -329,10 +341,33 @@ _SINCE_18 = (
     """,
 )
 
+_SINCE_19 = (
+    "ALTER TABLE subscription_rel ADD COLUMN waits TEXT",  # for its resync: why, with the hint
+    "ALTER TABLE subscription_rel ADD COLUMN waits_since REAL",  # in seconds since 1970
+    "DROP TRIGGER rel_joined",
+    "DROP TRIGGER rel_replaced",
+    "DROP TRIGGER rel_deleted",
+    *_triggers(waits=True),
+    f"""
+    CREATE TRIGGER rel_waits AFTER UPDATE OF waits ON subscription_rel
+    WHEN {_follows("OLD", waits=True)} AND NEW.waits IS NOT NULL
+    BEGIN{_LEAVES.format(row="NEW")}END
+    """,
+    """
+    CREATE TABLE known_type (                -- types in use that the server may drop while its stream still has values
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      oid INTEGER NOT NULL,
+      info TEXT NOT NULL,                    -- JSON: the other fields of protocol.values.types.TypeInfo
+      PRIMARY KEY (subscription, oid)
+    ) STRICT
+    """,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
+    _SINCE_19,
 )
 
 

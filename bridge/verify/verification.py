@@ -16,7 +16,6 @@ from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.point_in_time import TableAt, version_at
 from bridge.errors import BridgeError, TargetError, VerifyError
 from bridge.sync.copy_reader import key_of
-from bridge.track.catalog_rows import FOLLOWS_STREAM
 from bridge.track.refresh import sync_name
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.repair import repair
@@ -129,7 +128,9 @@ class Verification:
         mode = self.subscription.mode_of(rel.qualified_name)
         if mode == "changelog":
             raise VerifyError("it has a changelog, not the table's rows")
-        if rel.state not in FOLLOWS_STREAM or rel.since_lsn > end_lsn:
+        if rel.waits is not None:
+            raise VerifyError(f"it waits for its resync: {rel.waits}")
+        if not rel.follows or rel.since_lsn > end_lsn:
             raise VerifyError("it is being copied")
         published = self.published.tables.get((rel.namespace, rel.name))
         if published is None:

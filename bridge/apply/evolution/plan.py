@@ -1,15 +1,14 @@
 """Plan how a Delta table follows a new definition of its published table. No Spark: a plan is a value.
 
-    ADD COLUMN      Added. Existing rows get the constant default, as on the server (`attmissingval`), else NULL. If
-                    the server may have filled them with values that its catalog does not have, a warning says so.
+    ADD COLUMN      Added. Existing rows get the constant default, as on the server (`Attribute.fill`), else NULL.
     DROP COLUMN     The column and its values stay, as with a native subscriber; new rows have NULL. When another
                     column gets its name, the dropped one becomes `<name>_dropped`.
     RENAME COLUMN   Renamed, by attribute number (`attrmap`).
     ALTER … TYPE    If every value stays the same (`type_change`), the column is widened where necessary, and never
                     narrowed.
 
-Anything else is an error, and so is a key column whose values in existing rows are unknown; the remedy is to copy the
-table afresh. If somebody has already added a column of the new column's name by hand, that column is used.
+Anything else is a NeedsResync, and so is a column whose values in existing rows are unknown: the table waits until it
+is copied afresh. If somebody has already added a column of the new column's name by hand, that column is used.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenCol
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field, variant_field
-from bridge.errors import TargetError
-from bridge.publication.delta_columns import reserved_by
+from bridge.errors import NeedsResync
+from bridge.publication.delta_columns import folded, unsupported
 from bridge.track.catalog_rows import ColumnRow
 from protocol.errors import ProtocolError
 from protocol.values.types import Place
@@ -63,7 +62,7 @@ class Definition:
     """A published table's new definition, and what is known about its columns.
 
     Attributes:
-        relation: `namespace.name` of the target, for messages.
+        table: (namespace, name) of the target.
         replicated: Names of the replicated columns, which the target must have; None for all.
         known: The columns before this definition; empty if they are not known.
         attributes: The columns in the publisher's present catalog.
@@ -73,7 +72,7 @@ class Definition:
         variant: Whether new columns of jsonb become VARIANT, except in the key.
     """
 
-    relation: str
+    table: tuple[str, str]
     columns: Sequence[Column]
     types: Sequence[ColumnType]
     replicated: Collection[str] | None
@@ -85,6 +84,15 @@ class Definition:
     value_of: Callable[[ColumnType, str], pa.Scalar]
     variant: bool = False
 
+    @property
+    def relation(self) -> str:
+        """`namespace.name`, for messages."""
+        return ".".join(self.table)
+
+    def refusal(self, message: str, hint: str = "") -> NeedsResync:
+        """The error for a definition that the target cannot follow."""
+        return NeedsResync(message, self.table, hint=hint)
+
     def replicates(self, name: str) -> bool:
         """Whether a column is replicated."""
         return self.replicated is None or name in self.replicated
@@ -94,7 +102,7 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
     """Plan how a target follows a definition.
 
     Raises:
-        TargetError: The target cannot follow it.
+        NeedsResync: The target cannot follow it.
     """
     found = _align(definition, schema)
     draft = _SchemaDraft(definition, schema, found)
@@ -123,7 +131,7 @@ def _align(definition: Definition, schema: TargetSchema) -> Alignment:
         return replace(found, matches=tuple(matches))
     if found is None:
         listed = ", ".join(f'"{column.name}"' for column in definition.columns)
-        raise TargetError(
+        raise definition.refusal(
             f'the columns of table "{definition.relation}" cannot be matched with those that it had before: {listed}'
         )
     return found
@@ -192,15 +200,15 @@ class _SchemaDraft:
 
     def _same_name(self, name: str) -> str | None:
         """Return the target's column of this name in any case: Delta does not distinguish upper and lower case."""
-        return next((field for field in self._fields if field.lower() == name.lower()), None)
+        return next((field for field in self._fields if folded(field) == folded(name)), None)
 
     def _check_new_name(self, name: str) -> None:
-        if (user := reserved_by(name)) is not None:
-            raise TargetError(
-                f'column "{name}" of table "{self._definition.relation}" has a name that {user} uses itself: rename it '
-                "on the server, or publish the table with a column list that leaves it out, before the table is copied "
-                "afresh"
-            )
+        """Raise if Delta cannot hold a column of this name beside the others."""
+        definition = self._definition
+        others = [column.name for column in definition.columns if definition.replicates(column.name)]
+        alike = [other for other in others if other != name and folded(other) == folded(name)]
+        if (why := unsupported(*definition.table, [*alike, name])) is not None:
+            raise definition.refusal(why.reason, why.hint)
 
     def _rename(self, name: str, new_name: str) -> None:
         fields = self._fields.values()
@@ -216,21 +224,21 @@ class _SchemaDraft:
         none does.
 
         Raises:
-            TargetError: The column was not dropped, or the target has several sources.
+            NeedsResync: The column was not dropped, or the target has several sources.
         """
         sole_source = self._definition.sole_source
         if not sole_source or all(row.name != name or row.state != "gone" for row in self._absent):
-            raise TargetError(
+            raise self._definition.refusal(
                 f'the Delta table already has a column "{name}", and it is not the column of that name that table '
                 f'"{self._definition.relation}" has now',
-                hint="rename or drop the Delta table's column" if sole_source else "",
+                "rename or drop the Delta table's column" if sole_source else "",
             )
         self._rename(name, self._unused_name(f"{name}_dropped"))
 
     def _unused_name(self, name: str) -> str:
-        taken = {field.lower() for field in self._fields} | {column.name.lower() for column in self._definition.columns}
+        taken = {folded(name) for name in (*self._fields, *(column.name for column in self._definition.columns))}
         number, found = 1, name
-        while found.lower() in taken:
+        while folded(found) in taken:
             number += 1
             found = f"{name}_{number}"
         return found
@@ -269,7 +277,7 @@ class _SchemaDraft:
         if (old.oid, old.typmod) == (type_.oid, type_.typmod):
             return
         if not keeps_values(old, type_):
-            raise TargetError(
+            raise self._definition.refusal(
                 f'column "{name}" of table "{self._definition.relation}" changed its type from {declared(old)} to '
                 f"{declared(type_)}: the server converted the values of existing rows, and does not send them again"
             )
@@ -287,7 +295,7 @@ class _SchemaDraft:
         has_common = present is not None and field.place is not Place.VARIANT
         common = common_type(present, type_.arrow) if has_common else None
         if common is None:
-            raise TargetError(
+            raise self._definition.refusal(
                 f'column "{name}" of target "{self._definition.relation}" is {field.sql_type}, '
                 f"but the published values are {sql_type(type_.arrow)}"
             )
@@ -329,7 +337,7 @@ class _SchemaDraft:
 
     def _warn_of_nulls(self, name: str, why: str) -> None:
         if name in self._definition.key:
-            raise TargetError(
+            raise self._definition.refusal(
                 f'column "{name}" of table "{self._definition.relation}" now identifies rows, but its values in '
                 f"existing rows are unknown: {why}"
             )

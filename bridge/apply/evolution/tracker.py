@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bridge import remedies
 from bridge.apply.evolution.plan import Definition, Plan, plan
-from bridge.errors import TargetError
+from bridge.errors import NeedsResync
 from bridge.track.catalog_rows import ColumnRow
 from protocol.columns import RowMessages
 from protocol.messages import Column, Insert, Relation, Value, ValueKind
@@ -95,11 +95,11 @@ class DefinitionTracker:
             xid: The transaction that brings it.
 
         Raises:
-            TargetError: The target cannot follow it.
+            NeedsResync: The target cannot follow it.
             PublisherError: The publisher's catalog cannot be read.
         """
         definition = Definition(
-            target.qualified_name,
+            (target.namespace, target.name),
             relation.columns,
             types,
             replicated,
@@ -114,8 +114,9 @@ class DefinitionTracker:
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:
             found = plan(definition, self._schema(target))
-        except TargetError as error:
-            raise TargetError(error.message, hint=error.hint or f"copy the table afresh: {remedy}") from error
+        except NeedsResync as error:
+            error.hint = "; then ".join(filter(None, (error.hint, f"copy the table afresh: {remedy}")))
+            raise
         self._known[relation.relation_id] = found.known
         self._schemas[target.path] = found.schema
         for warning in found.warnings:

@@ -34,7 +34,7 @@ def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sol
         rows = [row for row in was if row.state != "hidden"]
         schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
     definition = Definition(
-        "public.t", columns, types, replicated, key, was, now, sole_source, types_of, value_from_text, variant
+        ("public", "t"), columns, types, replicated, key, was, now, sole_source, types_of, value_from_text, variant
     )
     return plan(definition, schema)
 
