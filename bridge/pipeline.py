@@ -399,6 +399,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
         types=published.types,
         warn=events.schema_differs,
         variant=subscription.jsonb == "variant",
+        unrepresentable=subscription.unrepresentable,
     )
 
 

@@ -161,10 +161,9 @@ class Attribute:
 
     Attributes:
         name: None for a dropped column; then its other fields mean nothing.
-        has_missing: Whether rows from before ADD COLUMN have the value `missing`.
-        missing: `attmissingval`, as the type's output function writes it; None for NULL.
-        filled: Whether rows from before ADD COLUMN may have values that the catalog does not know: from a volatile
-            default, or from a constant one in a table that was rewritten since.
+        fill: The value of rows from before ADD COLUMN, as the type's output function writes it; None for NULL.
+        fill_known: Whether it is known: a volatile default has another value in each row, and after a rewrite of the
+            table the catalog may not tell a constant one.
         settled: Whether it is proved to have been as it is now for the transaction that was asked about.
     """
 
@@ -173,9 +172,8 @@ class Attribute:
     type_oid: int
     typmod: int
     generated: str = ""
-    has_missing: bool = False
-    missing: str | None = None
-    filled: bool = False
+    fill: str | None = None
+    fill_known: bool = True
     settled: bool = False
 
 

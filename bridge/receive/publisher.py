@@ -15,6 +15,7 @@ from bridge.closing import Closing
 from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
+from bridge.receive.column_fill import fill_of
 from bridge.receive.connection import connect, read_rows, translated
 from bridge.receive.readiness import shut_down
 from protocol.lsn import Lsn
@@ -221,7 +222,14 @@ class Publisher(Closing):
         rows = self.rows(
             "attributes", {"relids": [relid], "slot_name": slot_name, "xid": None if xid is None else str(xid)}
         )
-        return tuple(Attribute(**{key: value for key, value in row.items() if key != "relid"}) for row in rows)
+        return tuple(
+            Attribute(
+                *(row["attnum"], row["name"], row["type_oid"], row["typmod"], row["generated"]),
+                *fill_of(row, self.connection),
+                row["settled"],
+            )
+            for row in rows
+        )
 
     def picture(
         self,

@@ -93,6 +93,12 @@ def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
     )
 
 
+def _check_supported(table: PublishedTable) -> None:
+    """Raise a TargetError if Delta cannot hold a table."""
+    if (why := unsupported_table(table)) is not None:
+        raise TargetError(why.reason, hint=why.hint)
+
+
 class TableSync:
     """Creates, copies and opens the Delta tables of a subscription.
 
@@ -237,6 +243,7 @@ class TableSync:
         monitor: CopyMonitor,
         picture: CatalogPicture | None,
     ) -> None:
+        _check_supported(table)
         work = Work(self._subscription.name, "copy", rel.qualified_name)
         with (
             self._copy_limit.turn(self._heartbeat.beating(self._stopping)),
@@ -363,8 +370,7 @@ class TableSync:
 
         Whoever knows that it does not exist says so: to ask Spark for what is not there takes a tenth of a second.
         """
-        if (why := unsupported_table(table)) is not None:
-            raise TargetError(why.reason, hint=why.hint)
+        _check_supported(table)
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Literal
 from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.apply.evolution.attrmap import align, without_number
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
-from bridge.apply.target.target import TargetColumn, TargetSchema, sql_type, target_field, variant_field
+from bridge.apply.target.target import (
+    TargetColumn,
+    TargetSchema,
+    sql_type,
+    target_field,
+    unrepresentable_hint,
+    variant_field,
+)
 from bridge.errors import NeedsResync
 from bridge.publication.delta_columns import folded, unsupported
 from bridge.track.catalog_rows import ColumnRow
@@ -70,6 +77,7 @@ class Definition:
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
         variant: Whether new columns of jsonb become VARIANT, except in the key.
+        unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
     """
 
     table: tuple[str, str]
@@ -83,6 +91,7 @@ class Definition:
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
     variant: bool = False
+    unrepresentable: Literal["error", "null"] = "error"
 
     @property
     def relation(self) -> str:
@@ -304,7 +313,7 @@ class _SchemaDraft:
         return replace(type_, arrow=common)
 
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
-        name, attribute = match.column.name, match.attribute
+        name = match.column.name
         self._check_new_name(name)
         variant = self._definition.variant and type_.is_jsonb and name not in self._definition.key
         if variant:
@@ -312,18 +321,7 @@ class _SchemaDraft:
         taken = self._same_name(name)
         if taken is not None:
             self._rename_dropped(taken)
-        value, unknown = None, ""
-        if match.known is not None and match.known.state == "hidden":
-            unknown = "it was not published before"
-        elif attribute is None:
-            unknown = "the server's catalog no longer has it"
-        elif attribute.has_missing:
-            try:
-                value = None if attribute.missing is None else self._definition.value_of(type_, attribute.missing)
-            except ProtocolError as error:
-                unknown = f"its default cannot be read: {error}"
-        elif attribute.filled:
-            unknown = "its default is not a constant, or the server has rewritten the table since"
+        value, unknown = self._fill(match, type_)
         if unknown:
             self._warn_of_nulls(name, unknown)
         elif match.doubtful or match.attnum in self._republished:
@@ -334,6 +332,29 @@ class _SchemaDraft:
         self._fields[name] = variant_field(name) if variant else target_field(name, type_.arrow)
         self.alterations.append(AddColumn(name, type_.arrow, value, variant))
         return type_
+
+    def _fill(self, match: Match, type_: ColumnType) -> tuple[pa.Scalar | None, str]:
+        """The value that existing rows have in a new column, None for NULL; and why that is not the server's, or ""."""
+        definition, name, attribute = self._definition, match.column.name, match.attribute
+        if match.known is not None and match.known.state == "hidden":
+            return None, "it was not published before"
+        if attribute is None:
+            return None, "the server's catalog no longer has it"
+        if not attribute.fill_known:
+            raise definition.refusal(
+                f'the server filled column "{name}" of table "{definition.relation}" in existing rows, and does not '
+                "send its values: its default is not a constant, or the table was rewritten since"
+            )
+        try:
+            return None if attribute.fill is None else definition.value_of(type_, attribute.fill), ""
+        except ProtocolError as error:
+            if definition.unrepresentable == "null":
+                return None, f"its default cannot be held: {error}"
+            raise definition.refusal(
+                f'column "{name}" of table "{definition.relation}" has a value in existing rows that the target cannot '
+                f"hold: {error}",
+                unrepresentable_hint(in_key=name in definition.key),
+            ) from error
 
     def _warn_of_nulls(self, name: str, why: str) -> None:
         if name in self._definition.key:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bridge import remedies
 from bridge.apply.evolution.plan import Definition, Plan, plan
@@ -49,6 +49,7 @@ class DefinitionTracker:
         warn: Called with the relation, how its target may differ from the server, and the command that removes the
             difference.
         variant: Whether new columns of jsonb become VARIANT.
+        unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class DefinitionTracker:
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         warn: Callable[[str, str, str], None] = lambda *_: None,
         variant: bool = False,
+        unrepresentable: Literal["error", "null"] = "error",
     ) -> None:
+        self._unrepresentable: Literal["error", "null"] = unrepresentable
         self._variant = variant
         self._subscription = subscription
         self._attributes = attributes
@@ -110,6 +113,7 @@ class DefinitionTracker:
             self._types,
             value_from_text,
             self._variant,
+            self._unrepresentable,
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:

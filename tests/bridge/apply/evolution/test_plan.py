@@ -12,7 +12,7 @@ from bridge.apply.evolution.alterations import AddColumn, RenameColumn, WidenCol
 from bridge.apply.evolution.plan import Definition, plan
 from bridge.apply.evolution.tracker import value_from_text
 from bridge.apply.target.target import TargetSchema, target_field, target_schema, variant_field
-from bridge.errors import TargetError
+from bridge.errors import NeedsResync
 from bridge.publication.tables import Attribute
 from bridge.track.catalog_rows import ColumnRow
 from protocol.messages import Column
@@ -27,14 +27,14 @@ def types_of(wanted):
     return [resolve(*item) for item in wanted]
 
 
-def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True, variant=False):
+def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True, **options):
     """Plan a definition; without `schema`, the target has the known columns."""
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
         rows = [row for row in was if row.state != "hidden"]
         schema = target_schema([(row.name, resolve(row.type_oid, row.typmod).arrow) for row in rows])
     definition = Definition(
-        ("public", "t"), columns, types, replicated, key, was, now, sole_source, types_of, value_from_text, variant
+        ("public", "t"), columns, types, replicated, key, was, now, sole_source, types_of, value_from_text, **options
     )
     return plan(definition, schema)
 
@@ -72,7 +72,7 @@ def test_nothing_to_do():
 
 
 def test_a_column_with_a_constant_default():
-    now = [*catalog("id"), Attribute(2, "c", INT, -1, has_missing=True, missing="7")]
+    now = [*catalog("id"), Attribute(2, "c", INT, -1, fill="7")]
     found = planned(known("id"), message("id", "c"), now)
     assert found.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
     assert found.warnings == ()
@@ -84,14 +84,12 @@ def test_a_column_with_a_constant_default():
     ("now", "warned"),
     [
         (Attribute(2, "c", INT, -1), False),
-        (Attribute(2, "c", INT, -1, has_missing=True, missing=None), False),
-        (Attribute(2, "c", INT, -1, filled=True), True),
         (Attribute(2, None, 0, -1), True),
-        (Attribute(2, "c", INT, -1, has_missing=True, missing="seven"), True),
+        (Attribute(2, "c", INT, -1, fill="seven"), True),
     ],
 )
 def test_a_column_whose_rows_have_null(now, warned):
-    found = planned(known("id"), message("id", "c"), [*catalog("id"), now])
+    found = planned(known("id"), message("id", "c"), [*catalog("id"), now], unrepresentable="null")
     assert found.alterations == (AddColumn("c", pa.int32()),)
     assert bool(found.warnings) == warned
     if warned:
@@ -100,15 +98,45 @@ def test_a_column_whose_rows_have_null(now, warned):
 
 def test_a_column_that_was_not_published_before_has_values_that_never_came():
     was = known("id", "{a}", "b")
-    found = planned(was, message("id", "a", "b"), [replace(c, has_missing=True, missing="1") for c in catalog(*"iab")])
+    found = planned(was, message("id", "a", "b"), [replace(c, fill="1") for c in catalog(*"iab")])
     assert found.alterations == (AddColumn("a", pa.int32()),)
     assert "not published before" in found.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("now", "message_"),
+    [
+        (Attribute(2, "c", INT, -1, fill_known=False), 'the server filled column "c" of table "public.t" in existing'),
+        (Attribute(2, "c", INT, -1, fill="seven"), 'column "c" of table "public.t" has a value in existing rows that'),
+    ],
+)
+def test_a_column_whose_rows_have_values_that_are_not_known(now, message_):
+    with pytest.raises(NeedsResync, match=message_) as caught:
+        planned(known("id"), message("id", "c"), [*catalog("id"), now])
+    assert caught.value.table == ("public", "t")
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("id", "f", "F"), 'columns "f" and "F" of table "public.t" differ only in case'),
+        (
+            ("id", "f", "_Row_Id_"),
+            'column "_Row_Id_" of table "public.t" has a name that Delta\'s MERGE uses',
+        ),
+    ],
+)
+def test_a_name_that_delta_cannot_hold_beside_the_others(names, reason):
+    for was in (known("id", "f"), known("id", "f", "g")):  # added; or renamed
+        with pytest.raises(NeedsResync, match=reason) as caught:
+            planned(was, message(*names), catalog(*names))
+        assert "rename" in caught.value.hint
+    assert planned(known("id", "f"), message("id", "F"), catalog("id", "F")).alterations
+
+
 def test_a_key_of_values_that_are_not_known_is_refused():
-    now = [*catalog("a"), Attribute(2, "id", INT, -1, filled=True)]
-    with pytest.raises(TargetError, match='column "id" of table "public.t" now identifies rows'):
-        planned(known("a"), message("a", "id"), now)
+    with pytest.raises(NeedsResync, match='column "id" of table "public.t" now identifies rows'):
+        planned(known("a"), message("a", "id"), [*catalog("a"), Attribute(2, None, 0, -1)])
 
 
 def test_a_column_that_is_dropped_stays():
@@ -137,7 +165,7 @@ def test_renames():
 
 def test_a_new_column_with_the_name_of_a_dropped_one():
     was = known("id", "[c]")
-    now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, has_missing=True, missing="x")]
+    now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, fill="x")]
     found = planned(was, [*message("id"), *message("c", type_oid=TEXT)], now)
     assert found.alterations == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.string(), pa.scalar("x")))
     assert found.warnings == ()
@@ -219,14 +247,14 @@ def test_a_narrower_type_leaves_the_target_as_it_is():
 
 def test_values_that_were_converted_are_refused():
     was = [*known("id"), ColumnRow(2, "v", TEXT, -1)]
-    with pytest.raises(TargetError, match='column "v" of table "public.t" changed its type from text to uuid:'):
+    with pytest.raises(NeedsResync, match='column "v" of table "public.t" changed its type from text to uuid:'):
         planned(was, [*message("id"), *message("v", type_oid=UUID)], [*catalog("id"), Attribute(2, "v", UUID, -1)])
 
 
 def test_padding_that_was_changed_is_refused():
     was = [*known("id"), ColumnRow(2, "v", CHAR, 9)]
     columns = [*message("id"), Column("v", CHAR, 14, is_key=False)]
-    with pytest.raises(TargetError, match=r"changed its type from bpchar\(5\) to bpchar\(10\):"):
+    with pytest.raises(NeedsResync, match=r"changed its type from bpchar\(5\) to bpchar\(10\):"):
         planned(was, columns, [*catalog("id"), Attribute(2, "v", CHAR, 14)])
 
 
@@ -248,18 +276,18 @@ def test_a_column_that_somebody_added_by_hand_is_taken():
     schema = target_schema([("id", pa.int32()), ("b", pa.int64())])
     found = planned(known("id"), message("id", "b"), catalog("id", "b"), schema)
     assert found.alterations == ()
-    with pytest.raises(TargetError, match='column "b" of target "public.t" is string'):
+    with pytest.raises(NeedsResync, match='column "b" of target "public.t" is string'):
         planned(known("id"), message("id", "b"), catalog("id", "b"), target_schema([("b", pa.string())]))
 
 
 def test_a_column_of_somebody_else_is_not_moved_away():
     schema = target_schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32())])
-    with pytest.raises(TargetError, match='already has a column "b", and it is not the column'):
+    with pytest.raises(NeedsResync, match='already has a column "b", and it is not the column'):
         planned(known("id", "a"), message("id", "b"), catalog("id", "b"), schema)
 
 
 def test_of_partitions_of_one_root_only_the_first_would_know_the_dropped_column():
-    with pytest.raises(TargetError, match='already has a column "c"'):
+    with pytest.raises(NeedsResync, match='already has a column "c"'):
         planned(known("id", "[c]"), message("id", "c"), catalog("id", None, "c"), sole_source=False)
 
 
@@ -280,7 +308,7 @@ def _follows(seed) -> bool:
             server.alter()
         try:
             found = planned(was, server.message(), server.columns, schema)
-        except TargetError as error:
+        except NeedsResync as error:
             if "changed its type" in error.message or "but the published values are" in error.message:
                 return False
             raise
@@ -298,7 +326,7 @@ def _follows(seed) -> bool:
 
 def test_a_document_becomes_variant_by_option_and_never_text():
     """A column of the key stays a string; a Delta table's own column stays what it is."""
-    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, has_missing=True, missing='{"a": 1}')]
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill='{"a": 1}')]
     columns = [*message("id"), *message("doc", type_oid=JSONB)]
     was, is_ = [*known("id"), ColumnRow(2, "doc", JSONB, -1)], [*catalog("id"), Attribute(2, "doc", JSONB, -1)]
     found = planned(known("id"), columns, now, variant=True)
@@ -314,13 +342,17 @@ def test_a_document_becomes_variant_by_option_and_never_text():
         assert (found.alterations, found.columns[1].type.place) == ((), field.place)
     schema = (target_field("id", pa.int32()), variant_field("doc"))
     texts, now = message("id") + message("doc", type_oid=TEXT), [*catalog("id"), Attribute(2, "doc", TEXT, -1)]
-    with pytest.raises(TargetError, match='"doc" of target "public.t" is variant, but the published values are string'):
+    with pytest.raises(NeedsResync, match='"doc" of target "public.t" is variant, but the published values are string'):
         planned(was, texts, now, schema)
 
 
 def test_a_default_that_variant_does_not_hold_is_told():
     number = "1" * 39
-    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, has_missing=True, missing=number)]
-    found = planned(known("id"), message("id") + message("doc", type_oid=JSONB), now, variant=True)
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill=number)]
+    columns = message("id") + message("doc", type_oid=JSONB)
+    with pytest.raises(NeedsResync, match="more than 38 digits") as caught:
+        planned(known("id"), columns, now, variant=True)
+    assert 'unrepresentable = "null"' in caught.value.hint
+    found = planned(known("id"), columns, now, variant=True, unrepresentable="null")
     assert found.alterations == (AddColumn("doc", pa.string(), variant=True),)
     assert "more than 38 digits" in found.warnings[0]

@@ -12,7 +12,7 @@ import pytest
 from bridge.apply.evolution.alterations import AddColumn
 from bridge.apply.evolution.tracker import DefinitionTracker, TrackedState, copied_columns, newly_known, value_from_text
 from bridge.apply.target.target import Target, target_schema
-from bridge.errors import TargetError
+from bridge.errors import NeedsResync
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute
 from bridge.track.catalog_rows import ColumnRow
@@ -29,7 +29,7 @@ class World:
     """What a `DefinitionTracker` reads, and what it warns of."""
 
     def __init__(self) -> None:
-        self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", INT, -1, filled=True)]
+        self.attributes = [Attribute(1, "id", INT, -1), Attribute(2, None, 0, -1)]
         self.warned: list[tuple[str, ...]] = []
         self.tracker = DefinitionTracker(
             "shop",
@@ -72,7 +72,7 @@ def test_what_cannot_be_followed_has_its_remedy():
     world.plan("id", "c")
     world.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", 25, -1)]
     columns = (Column("id", INT, -1, is_key=True), Column("c", 25, -1, is_key=False))
-    with pytest.raises(TargetError, match='column "c" of table "public.t" changed its type from') as caught:
+    with pytest.raises(NeedsResync, match='column "c" of table "public.t" changed its type from') as caught:
         world.tracker.plan(
             Relation(7, "public", "t", "d", columns),
             [resolve(INT, -1), resolve(25, -1)],
