@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge import remedies
@@ -16,6 +17,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import missing_message, quoted_name, quoted_table
 from bridge.receive.relations import read_relations
 from bridge.receive.server_types import ServerTypes
+from bridge.track import followed as followed_tables
 from bridge.track import refresh
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from bridge.publication.tables import CatalogRelation, Relations
     from bridge.receive.filter_server import FilterServer
     from bridge.receive.publisher import Publisher
+    from bridge.track.catalog import Catalog
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Published:
         log: FilteringBoundLogger,
         filter_server: FilterServer | None = None,
         followed: Collection[tuple[str, str]] = (),
+        types: ServerTypes | None = None,
     ) -> Published:
         """Read the server's catalog.
 
@@ -74,6 +78,7 @@ class Published:
                 others, for the rows with a value that Spark has no equal of.
             followed: (namespace, name) of the subscription's tables: the definitions may name them although they do
                 not exist any more, because the stream may still have rows of them.
+            types: Resolves the types of their columns; None to know none from before.
 
         Raises:
             PublisherError: The server cannot answer, or before PostgreSQL 18, a publication does not exist.
@@ -97,7 +102,7 @@ class Published:
                 log.warning(refusal.warning, hint=refusal.hint)
         tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
         columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
-        types = ServerTypes(publisher)
+        types = types or ServerTypes(publisher)
         resolved = types([(column.type_oid, column.typmod) for column in columns])
         textual = {column.name for column, type_ in zip(columns, resolved, strict=True) if not type_.binary}
         if subscription.binary and textual:
@@ -140,6 +145,12 @@ class Published:
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
         return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, changed=changed, others=others)
+
+
+def kept_types(publisher: Publisher, catalog: Catalog, subscription: str) -> ServerTypes:
+    """The server's types, and those that the subscription's tables had before the server dropped them."""
+    kept = followed_tables.types(catalog, subscription)
+    return ServerTypes(publisher, kept, partial(followed_tables.keep_types, catalog, subscription))
 
 
 def unpublished(

@@ -42,7 +42,7 @@ from bridge.heartbeat import Heartbeat
 from bridge.observer import Observer
 from bridge.pipeline import Handling, StreamHistory, recover, stream
 from bridge.publication import delta_columns
-from bridge.published import Published, unpublished
+from bridge.published import Published, kept_types, unpublished
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.suspects import SUSPECTS
@@ -319,7 +319,8 @@ class SubscriptionWorker:
             recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
             followed = [(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)]
-            published = Published.read(self.subscription, publisher, self._log, filter_server, followed)
+            types = kept_types(publisher, self._catalog, self._name)
+            published = Published.read(self.subscription, publisher, self._log, filter_server, followed, types)
             self._check_configured(published, adds=bool(requests))
             sync = TableSync(
                 self._spark,

@@ -1,4 +1,4 @@
--- All columns that tables ever had, with what is known of the value that the server gave to rows from before ADD COLUMN.
+-- All columns that tables ever had, and what is known of the value that rows from before ADD COLUMN have.
 -- Parameters: relids oid[], slot_name text, xid xid (as in sql/primary_key.sql)
 -- Returns: relid oid, attnum int2, name text (NULL: dropped), type_oid oid, typmod int4,
 --          generated text ('', 's', 'v'),

@@ -323,7 +323,8 @@ class Card {
     if (!this.node.open) return;
     this.error.className = sub.last_error ? 'remedies error' : 'remedies';
     fill(this.error, [sub.last_error, sub.remedies, sub.skip_lsn], errorOf);
-    fill(this.notes, [sub.waiting ?? [], sub.left_out ?? [], sub.differences ?? []], ([waiting, tables, differences]) => [
+    const noted = [sub.waiting ?? [], sub.left_out ?? [], sub.differences ?? []];
+    fill(this.notes, noted, ([waiting, tables, differences]) => [
       ...waiting.map(({relation, since, message, hint}) => h('li', {class: 'warn'},
         `${relation} waits for its resync since ${since}: ${message}`, h('div', {}, `HINT: ${hint}`))),
       ...tables.map(({reason}) => h('li', {class: 'warn'}, `Left out: ${reason}`)),

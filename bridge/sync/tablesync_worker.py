@@ -33,7 +33,7 @@ from bridge import faults, log, remedies, session
 from bridge.backoff import backoff_s, jittered_s
 from bridge.errors import AnotherServer, BridgeError, PublisherError, StateError, counts_in_copy, is_own, may_retry
 from bridge.pipeline import StreamHistory, recover, spool_folder, stream
-from bridge.published import Published
+from bridge.published import Published, kept_types
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.sync.server_check import ServerCheck
@@ -227,7 +227,9 @@ class TableSyncWorker:
             if not wanted:
                 return
             of_stream = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._main.name)}
-            published = Published.read(self._subscription, publisher, self._log, filter_server, wanted | of_stream)
+            types = kept_types(publisher, self._catalog, self._main.name)
+            followed = wanted | of_stream
+            published = Published.read(self._subscription, publisher, self._log, filter_server, followed, types)
             tables = {name: table for name, table in published.tables.items() if name in wanted}
             sync = TableSync(
                 self._spark,

@@ -1,19 +1,22 @@
 """The catalog's part of the look at what is published: pictures of the followed tables, and the differences seen.
 
-Both belong to the subscription, also while its tablesync worker has the table.
+And the types that the tables had: the stream may have values of one that the server has dropped. All of it belongs to
+the subscription, also while its tablesync worker has the table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.publication.catalog_picture import from_json, to_json
 from bridge.publication.differences import Difference
+from protocol.values.types import TypeInfo
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.publication.catalog_picture import Name, TablePicture
     from bridge.publication.differences import Comparison
@@ -76,6 +79,21 @@ def record(catalog: Catalog, subscription: str, compared: Comparison, now_s: flo
                 ],
             )
     return recorded
+
+
+def types(catalog: Catalog, subscription: str) -> dict[int, TypeInfo]:
+    """The types that the tables' columns had or have, and that are not built in, by oid."""
+    rows = catalog.rows("SELECT oid, info FROM known_type WHERE subscription = ?", subscription)
+    return {oid: TypeInfo(oid, *json.loads(info)) for oid, info in rows}
+
+
+def keep_types(catalog: Catalog, subscription: str, types: Sequence[TypeInfo]) -> None:
+    """Note types, for when the server has dropped them and its stream still has values of them."""
+    with catalog.transaction() as db:
+        db.executemany(
+            "INSERT OR REPLACE INTO known_type (subscription, oid, info) VALUES (?, ?, ?)",
+            [(subscription, info.oid, json.dumps(astuple(info)[1:])) for info in types],
+        )
 
 
 def copied(catalog: Catalog, subscription: str, name: Name, picture: TablePicture | None) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import re
 import shlex
+from contextlib import ExitStack
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -68,27 +70,22 @@ class MemoryPipeline(Pipeline):
 
 
 @pytest.fixture
-def bridge(publisher, tmp_path, request):
-    """The tables are published by the server, or by definitions that publish the root."""
-    publisher.execute(SCHEMA + ROWS)
-    publisher.execute("CREATE PUBLICATION of_other FOR TABLE other")
-    publisher.execute(f"CREATE PUBLICATION pub FOR TABLE other, {', '.join(WAITING)}")
-    options = {}
-    if request.param == "definitions":
-        file = tmp_path / "definitions.sql"
-        file.write_text(
-            f"CREATE PUBLICATION pub FOR TABLE other, {', '.join(WAITING)} WITH (publish_via_partition_root = true);"
-        )
-        options["publication_definitions"] = str(file)
-    else:
-        publisher.execute("ALTER PUBLICATION pub SET (publish_via_partition_root = true)")
-    with in_memory() as tables:
-        spark: Any = tables
-        made = MemoryPipeline(spark, publisher, tmp_path / "bridge", **options)
-        try:
-            yield made
-        finally:
-            made.catalog.close()
+def subscribed(publisher, tmp_path):
+    """Makes a subscription with tables in memory; the server has the publications, or `definitions` re-applies one."""
+    with ExitStack() as stack:
+
+        def make(definitions=None):
+            options = {}
+            if definitions is not None:
+                file = tmp_path / "definitions.sql"
+                file.write_text(definitions)
+                options["publication_definitions"] = str(file)
+            spark: Any = stack.enter_context(in_memory())
+            made = MemoryPipeline(spark, publisher, tmp_path / "bridge", **options)
+            stack.callback(made.catalog.close)
+            return made
+
+        yield make
 
 
 def entry(bridge):
@@ -115,9 +112,15 @@ def equal(bridge, source, table):
     return unequal(bridge.spark.arrow(bridge.path(table)), DatabaseRows(source.conninfo), table)
 
 
-@pytest.mark.parametrize("bridge", ["server", "definitions"], indirect=True)
-def test_one_table_waits_and_the_others_go_on(publisher, bridge):
-    """All of it while the bridge is stopped; then, with the tables waiting, while it streams."""
+@pytest.mark.parametrize("own_definitions", [False, True], ids=["server", "definitions"])
+def test_one_table_waits_and_the_others_go_on(publisher, subscribed, own_definitions):
+    """All of it while the bridge is stopped; `root` is published as a whole, by the server or by definitions."""
+    publisher.execute(SCHEMA + ROWS)
+    publisher.execute("CREATE PUBLICATION of_other FOR TABLE other")
+    published = f"CREATE PUBLICATION pub FOR TABLE other, {', '.join(WAITING)}"
+    via_root = f"{published} WITH (publish_via_partition_root = true)"
+    publisher.execute(published if own_definitions else via_root)
+    bridge = subscribed(f"{via_root};" if own_definitions else None)
     name = bridge.subscription.name
     with NativeSubscriber(publisher.conninfo, ["of_other"]) as native:
         bridge.catch_up()
@@ -171,3 +174,38 @@ def test_one_table_waits_and_the_others_go_on(publisher, bridge):
             assert equal(bridge, publisher, table) == [], table
         joined = [record.tables[0][1] for record in commits.pending(bridge.catalog, name) if record.kind == "joined"]
         assert all(joined.count(table) == 2 for table in WAITING)
+
+
+DROPPED = """
+CREATE DOMAIN score AS int CHECK (VALUE < 100); CREATE DOMAIN fine AS score; CREATE TYPE mood AS ENUM ('ok');
+CREATE DOMAIN amount AS numeric(6,2);
+CREATE TABLE scored (id int PRIMARY KEY, c fine, l score[], a amount, m mood, r int4range);
+CREATE TABLE doomed (id score PRIMARY KEY, a amount);
+INSERT INTO scored VALUES (1, 1, '{1}', 1.5, 'ok', '[1,2)'); INSERT INTO doomed VALUES (1, 1);
+"""
+WHILE_STOPPED = (
+    "INSERT INTO scored VALUES (2, 2, '{2,NULL}', 2.5, 'ok'); UPDATE scored SET c = 3, l = '{3}' WHERE id = 1",
+    "INSERT INTO doomed VALUES (2, 2); UPDATE doomed SET a = 3 WHERE id = 1",
+    "DROP TABLE doomed",
+    "DROP DOMAIN score, fine, amount CASCADE; DROP TYPE mood CASCADE",
+    "INSERT INTO scored VALUES (3); UPDATE scored SET id = 4 WHERE id = 2",
+)
+
+
+@pytest.mark.parametrize("own_definitions", [False, True], ids=["server", "definitions"])
+def test_types_that_were_dropped_since(publisher, subscribed, own_definitions):
+    """What they were is known from before: the stream's last rows of them are read as all others."""
+    publisher.execute(f"{DROPPED} CREATE PUBLICATION pub FOR TABLE scored, doomed")
+    bridge = subscribed("CREATE PUBLICATION pub FOR TABLE scored, doomed;" if own_definitions else None)
+    bridge.catch_up()
+    for statement in WHILE_STOPPED:
+        publisher.execute(statement)
+    bridge.catch_up()
+    rows = {row["id"]: row for row in bridge.spark.arrow(bridge.path("scored")).to_pylist()}
+    assert {key: (row["c"], row["l"], row["a"], row["m"]) for key, row in rows.items()} == {
+        1: (3, [3], Decimal("1.50"), "ok"),
+        4: (2, [2, None], Decimal("2.50"), "ok"),
+        3: (None, None, None, None),
+    }
+    doomed = bridge.spark.arrow(bridge.path("doomed")).to_pylist()
+    assert sorted((row["id"], row["a"]) for row in doomed) == [(1, 3), (2, 2)]
