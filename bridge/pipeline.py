@@ -191,13 +191,13 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
 def _have_wait(why: NeedsResync, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
     """Leave the table's changes out from the origin on, so that the next stream applies what the others have."""
     refresh.have_wait(catalog, name, why.table, str(why), time.time())
-    faults.reach("table_waits")
     log.error(
         "a table waits for its resync, and its changes are left out; the others go on",
         relation=".".join(why.table),
         reason=why.message,
         hint=why.hint,
     )
+    faults.reach("table_waits")
 
 
 def recover(

@@ -17,11 +17,14 @@ import pytest
 from rich.console import Console
 from structlog.testing import capture_logs
 
+from bridge import faults
+from bridge.check.others import Known
+from bridge.check.subscription import check_subscription
 from bridge.commands import refresh as command
 from bridge.commands.status import collect, problems, render
 from bridge.errors import NeedsResync, TargetError
 from bridge.monitor.health import not_ready
-from bridge.track import commits
+from bridge.track import commits, refresh
 from tests.fix_bridge import Pipeline, config_of
 from tests.oracle.delta import unequal
 from tests.oracle.memory_tables import in_memory
@@ -85,6 +88,7 @@ def subscribed(publisher, tmp_path):
             stack.callback(made.catalog.close)
             return made
 
+        stack.callback(faults.install, lambda _: None)
         yield make
 
 
@@ -99,6 +103,21 @@ def typed(bridge, hint):
     assert words[1] == bridge.subscription.name
     tables = words[3::2]
     return command.ask(bridge.subscription, bridge.catalog, resync=tables, copy_data=None, when="now")
+
+
+class Killed(BaseException):
+    """Stands for kill -9."""
+
+
+def kill_at(point):
+    """An action that kills at a fault point, once."""
+
+    def act(reached):
+        if reached == point:
+            faults.install(lambda _: None)
+            raise Killed
+
+    return act
 
 
 def printed(renderable):
@@ -126,38 +145,26 @@ def test_one_table_waits_and_the_others_go_on(publisher, subscribed, own_definit
         bridge.catch_up()
         for statement in (BEFORE, *changes(10)):
             publisher.execute(statement)
-        with capture_logs() as events, pytest.raises(NeedsResync) as caught:
-            bridge.catch_up()
-        native.wait_caught_up()
-        assert equal(bridge, native, "other") == []
-        assert sorted(event["relation"] for event in events if event["log_level"] == "error") == sorted(
-            f"public.{table}" for table in WAITING
-        ), events
-        for table in WAITING:
-            assert sorted(row["id"] for row in bridge.spark.arrow(bridge.path(table)).to_pylist()) == [1, 2, 3]
-        shown = entry(bridge)
-        assert [table["relation"] for table in shown["waiting"]] == sorted(f"public.{table}" for table in WAITING)
-        assert shown["last_error"] is None
-        assert not_ready("running", [{**shown, "state": "streaming"}])
-        text = printed(render({"subscriptions": [shown]}))
-        assert "r (waits for its resync)" in text
-        assert f"pgbridge refresh {name} --resync public.typed" in printed(problems({"subscriptions": [shown]}))
-        left = [record.tables[0][1] for record in commits.pending(bridge.catalog, name) if record.kind == "left"]
-        assert sorted(left) == sorted(WAITING)
-        assert str(caught.value.hint).endswith(f"--resync public.{caught.value.table[1]}")
-
+        with capture_logs() as events:
+            faults.install(kill_at("table_waits"))
+            with pytest.raises(Killed):
+                bridge.catch_up()
+            assert [rel.name for rel in refresh.waiting(bridge.catalog, name)] == ["typed"]
+            assert {row["v"] for row in rows(bridge, "other")} == {None}, "nothing of the transaction is applied"
+            with pytest.raises(NeedsResync) as caught:
+                bridge.catch_up()
+        assert caught.value.hint.endswith(f"--resync public.{caught.value.table[1]}")
+        logged = [event["relation"] for event in events if event["log_level"] == "error"]
+        assert sorted(logged) == sorted(f"public.{table}" for table in WAITING)
+        waiting = check_shown(bridge)
+        others_go_on(bridge, native)
         for statement in (*changes(20), "TRUNCATE typed, root"):
             publisher.execute(statement)
         with pytest.raises(NeedsResync):
             bridge.catch_up()
-        native.wait_caught_up()
-        assert equal(bridge, native, "other") == []
-        for table in WAITING:
-            assert sorted(row["id"] for row in bridge.spark.arrow(bridge.path(table)).to_pylist()) == [1, 2, 3]
-
-        for table in shown["waiting"]:
-            (_, line) = typed(bridge, table["hint"])[-2:]
-            assert "copied again" in line
+        others_go_on(bridge, native)
+        for table in waiting:
+            assert "copied again" in typed(bridge, table["hint"])[-1]
         with pytest.raises(TargetError, match=r"differ only in case|has a name that Delta's MERGE uses itself"):
             bridge.catch_up()
         assert "waiting" not in entry(bridge)
@@ -172,8 +179,41 @@ def test_one_table_waits_and_the_others_go_on(publisher, subscribed, own_definit
         assert equal(bridge, native, "other") == []
         for table in WAITING:
             assert equal(bridge, publisher, table) == [], table
-        joined = [record.tables[0][1] for record in commits.pending(bridge.catalog, name) if record.kind == "joined"]
-        assert all(joined.count(table) == 2 for table in WAITING)
+        assert all(recorded(bridge, "joined").count(table) == 2 for table in WAITING)
+
+
+def others_go_on(bridge, native):
+    """The other table has all, and those that wait have what they had before."""
+    native.wait_caught_up()
+    assert equal(bridge, native, "other") == []
+    for table in WAITING:
+        assert sorted(row["id"] for row in rows(bridge, table)) == [1, 2, 3]
+
+
+def check_shown(bridge):
+    """Everything shows the tables that wait, which are returned as `status` has them."""
+    shown = entry(bridge)
+    assert [table["relation"] for table in shown["waiting"]] == sorted(f"public.{table}" for table in WAITING)
+    assert shown["last_error"] is None
+    assert "waits for its resync" in not_ready("running", [{**shown, "state": "streaming"}])[0]["reason"]
+    assert "r (waits for its resync)" in printed(render({"subscriptions": [shown]}))
+    command_line = f"pgbridge refresh {bridge.subscription.name} --resync public.typed"
+    assert command_line in printed(problems({"subscriptions": [shown]}))
+    found = check_subscription(bridge.subscription, Known(bridge.catalog, running=False))
+    left_out = [one for one in found if "left out until it is copied afresh" in one.message]
+    assert any(one.remedy.endswith(command_line) for one in left_out)
+    assert sorted(recorded(bridge, "left")) == sorted(WAITING)
+    return shown["waiting"]
+
+
+def recorded(bridge, kind):
+    """The tables that have left the subscription's commits, or joined them."""
+    records = commits.pending(bridge.catalog, bridge.subscription.name)
+    return [name for record in records if record.kind == kind for _, name, _ in record.tables]
+
+
+def rows(bridge, table):
+    return bridge.spark.arrow(bridge.path(table)).to_pylist()
 
 
 DROPPED = """

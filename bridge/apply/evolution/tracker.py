@@ -119,7 +119,8 @@ class DefinitionTracker:
         try:
             found = plan(definition, self._schema(target))
         except NeedsResync as error:
-            error.hint = "; then ".join(filter(None, (error.hint, f"copy the table afresh: {remedy}")))
+            keep = f"to keep the {target.mode} so far, move {target.path} away" if target.every_change else ""
+            error.hint = "; then ".join(filter(None, (error.hint, keep, f"copy the table afresh: {remedy}")))
             raise
         self._known[relation.relation_id] = found.known
         self._schemas[target.path] = found.schema

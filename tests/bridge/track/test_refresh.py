@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from bridge.track import refresh, stats
+from bridge.track import commits, refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow
-from bridge.track.held import note_timeline
+from bridge.track.held import held, note_timeline
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import server_on
 
@@ -192,3 +193,29 @@ def test_begin_anew(catalog):
 def test_errors_count_as_the_subscriptions(catalog):
     refresh.count_sync_error(catalog, "shop")
     assert catalog.subscription("shop").sync_error_count == 1
+
+
+def test_a_table_that_waits_leaves_the_batches_and_joins_them_after_its_copy(catalog):
+    """Nothing else of it changes, and a hand-over, or the end of a copy's slot, does not lose the mark of another."""
+    recorded = catalog.rows("SELECT count(*) FROM commit_record")[0][0]
+    refresh.have_wait(catalog, "shop", ("public", "old"), "x\nHINT:  y", 5.0)
+    refresh.have_wait(catalog, "shop", ("public", "old"), "x\nHINT:  y", 5.0)
+    (rel,) = refresh.waiting(catalog, "shop")
+    assert rel == replace(OLD, waits="x\nHINT:  y", waits_since_s=5.0)
+    assert not rel.follows
+    catalog.put_rel("shop", rel)
+    commits.join_again(catalog, "shop")
+    bring_in(catalog, NEW, at=0x100)
+    refresh.have_wait(catalog, SYNC, ("public", "new"), "z", 6.0)
+    assert [rel.name for rel in refresh.waiting(catalog, "shop")] == ["old", "new"]
+    assert [(rel.state, rel.waits) for rel in refresh.hand_over(catalog, "shop")] == [("r", "z")]
+    refresh.copy_afresh(catalog, "shop", ("public", "old"))
+    assert [rel.name for rel in refresh.waiting(catalog, "shop")] == ["new"]
+    bring_in(catalog, replace(OLD, state="d"), at=0x100)
+    refresh.hand_over(catalog, "shop")
+    kinds = catalog.rows("SELECT kind, json_extract(tables, '$[0][1]') FROM commit_record ORDER BY number")
+    assert kinds[recorded:] == [("left", "old"), ("joined", "old")]
+    assert held(catalog, "shop").tables.keys() == {("public", "old")}
+    refresh.have_wait(catalog, "shop", ("public", "old"), "x", 5.0)
+    refresh.take_up(catalog, "shop", 0, bring_in=(), follow=(), remove=[("public", "old"), ("public", "new")])
+    assert refresh.waiting(catalog, "shop") == []
