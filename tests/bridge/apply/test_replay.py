@@ -30,14 +30,14 @@ def made(spark, tmp_path):
     for target in targets.values():
         append_rows(spark.createDataFrame([(i, f"row {i}") for i in (1, 2, 3)], "id long, note string"), target.path)
 
-    def make(*tables, lsn=0, state="r", without=(), relid=700, origin=ORIGIN, copying=()):
+    def make(*tables, lsn=0, state="r", without=(), relid=700, origin=ORIGIN, copying=(), waits=None):
         folder = tmp_path / "0-18"
         if not folder.exists():
             folder.mkdir()
             made = [changes(targets[name], *rows, **options) for name, rows, options in tables]
             replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, spark, Skipper(ORIGIN, RELIDS))
         rels = {
-            ("public", name): RelRow("public", name, state, Lsn(lsn), target.path, relid)
+            ("public", name): RelRow("public", name, state, Lsn(lsn), target.path, relid, waits=waits)
             for name, target in targets.items()
             if name not in without
         }
@@ -130,6 +130,7 @@ def test_a_table_that_was_copied_since_has_it_already(made, rows_of):
     [
         ({"without": ("t",)}, 'table "public.t" is not subscribed any more'),
         ({"state": "d"}, "is being copied"),
+        ({"waits": "x"}, "waits for its resync"),
         ({"without": ("t",), "copying": {("public", "t")}}, "is being copied"),
         ({"relid": 701}, 'table "public.t" is another table by now'),
         ({"origin": "pgbridge/1/sub/y"}, 'was skipped before subscription "sub" began afresh'),

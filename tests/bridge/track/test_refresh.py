@@ -215,7 +215,9 @@ def test_a_table_that_waits_leaves_the_batches_and_joins_them_after_its_copy(cat
     refresh.hand_over(catalog, "shop")
     kinds = catalog.rows("SELECT kind, json_extract(tables, '$[0][1]') FROM commit_record ORDER BY number")
     assert kinds[recorded:] == [("left", "old"), ("joined", "old")]
-    assert held(catalog, "shop").tables.keys() == {("public", "old")}
+    positions = held(catalog, "shop")
+    assert positions is not None
+    assert positions.tables.keys() == {("public", "old")}
     refresh.have_wait(catalog, "shop", ("public", "old"), "x", 5.0)
     refresh.take_up(catalog, "shop", 0, bring_in=(), follow=(), remove=[("public", "old"), ("public", "new")])
     assert refresh.waiting(catalog, "shop") == []
