@@ -93,12 +93,6 @@ def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
     )
 
 
-def _check_supported(table: PublishedTable) -> None:
-    """Raise a TargetError if Delta cannot hold a table."""
-    if (why := unsupported_table(table)) is not None:
-        raise TargetError(why.reason, hint=why.hint)
-
-
 class TableSync:
     """Creates, copies and opens the Delta tables of a subscription.
 
@@ -243,7 +237,6 @@ class TableSync:
         monitor: CopyMonitor,
         picture: CatalogPicture | None,
     ) -> None:
-        _check_supported(table)
         work = Work(self._subscription.name, "copy", rel.qualified_name)
         with (
             self._copy_limit.turn(self._heartbeat.beating(self._stopping)),
@@ -268,7 +261,7 @@ class TableSync:
         try:
             _, columns = self._target(rel, table, types, exists=existed)
         except TargetError as error:
-            if rel.state != "d" or not existed or isinstance(error, OwnColumnError):
+            if rel.state != "d" or not existed or isinstance(error, OwnColumnError) or unsupported_table(table):
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         name, mode = self._subscription.name, self._subscription.mode_of(rel.qualified_name)
@@ -370,7 +363,8 @@ class TableSync:
 
         Whoever knows that it does not exist says so: to ask Spark for what is not there takes a tenth of a second.
         """
-        _check_supported(table)
+        if (why := unsupported_table(table)) is not None:
+            raise TargetError(why.reason, hint=why.hint)
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:

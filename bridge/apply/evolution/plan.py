@@ -30,7 +30,7 @@ from bridge.apply.target.target import (
 from bridge.errors import NeedsResync
 from bridge.publication.delta_columns import folded, unsupported
 from bridge.track.catalog_rows import ColumnRow
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
@@ -348,8 +348,9 @@ class _SchemaDraft:
         try:
             return None if attribute.fill is None else definition.value_of(type_, attribute.fill), ""
         except ProtocolError as error:
-            if definition.unrepresentable == "null":
-                return None, f"its default cannot be held: {error}"
+            # a text of another type is the default of a later column of the same name
+            if definition.unrepresentable == "null" or not isinstance(error, UnrepresentableValue):
+                return None, f"its default cannot be read: {error}"
             raise definition.refusal(
                 f'column "{name}" of table "{definition.relation}" has a value in existing rows that the target cannot '
                 f"hold: {error}",
