@@ -82,8 +82,8 @@ def test_dashboard_can_be_imported_anywhere():
     assert max(column for column, _ in cells) < 24
 
 
-def test_there_are_six_alerts():
-    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 6
+def test_there_are_seven_alerts():
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 7
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
