@@ -277,11 +277,6 @@ def _check(session: SparkSession, server: str, required: Mapping[str, str]) -> N
         )
 
 
-def opened_by_us(session: SparkSession) -> bool:
-    """Whether a session is one of the current connection."""
-    return _current.connection is not None and _current.connection.has(session)
-
-
 def another(session: SparkSession) -> SparkSession:
     """Open another session on the server of a session."""
     connection = _current.connection

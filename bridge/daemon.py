@@ -31,7 +31,6 @@ from bridge.monitor.view import Sources
 from bridge.preflight import preflight
 from bridge.receive.slot_watch import SlotWatch
 from bridge.reload import Reload
-from bridge.status_socket import StatusSocket
 from bridge.subscriber import SubscriptionWorker
 from bridge.suspects import SUSPECTS
 from bridge.sync.copy_progress import CopyLimit
@@ -109,7 +108,6 @@ class Daemon:
         self._watch = SlotWatch(self._with_slots)
         self._catalog: Catalog | None = None
         self._servers = ServerPositions(_SERVERS_PATIENCE_S)
-        self._socket = StatusSocket(config.state_dir, self._status)
         self._monitor = Monitor(
             config.http,
             Sources(
@@ -138,7 +136,7 @@ class Daemon:
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
         ours = not connect.is_connect(self._config.spark.master)
         earlier = spark_lock(state_dir) if ours else nullcontext()
-        with locked(state_dir), self._monitor, self._watch, self._socket, earlier as keep_open:
+        with locked(state_dir), self._monitor, self._watch, earlier as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:
                 for subscription in self._config.subscription.values():
@@ -146,7 +144,6 @@ class Daemon:
                 self._all_stopped(catalog)  # a daemon that was killed has left what it did
                 preflight(self._config, catalog, self._log)
                 self._monitor.start(catalog)
-                self._socket.start()
                 self._watch.start()
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()

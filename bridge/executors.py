@@ -60,5 +60,5 @@ def _modules() -> Iterator[tuple[Path, str]]:
         folder = Path(str(sys.modules[top].__file__)).parent
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
-            if path.suffix in {".py", ".sql"} and _NOT_FOR_THEM.isdisjoint(inside.parts):
+            if path.suffix in {".py", ".sql", ".tsv"} and _NOT_FOR_THEM.isdisjoint(inside.parts):
                 yield path, f"{top}/{inside.as_posix()}"

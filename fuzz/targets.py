@@ -16,7 +16,8 @@ from protocol.copy import CopyDecoder
 from protocol.errors import ProtocolError
 from protocol.messages import Column, Delete, Insert, Relation, Update
 from protocol.pgoutput import decode, encode
-from protocol.values.types import BUILTIN, Kind, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import Kind, resolve
 from protocol.walsender import (
     XLogData,
     decode_copy_data,

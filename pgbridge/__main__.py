@@ -1,6 +1,6 @@
 """`python -m pgbridge`, and what the console script calls."""
 
-from bridge.__main__ import main
+from bridge.cli import main
 
 __all__ = ["main"]
 

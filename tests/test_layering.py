@@ -150,7 +150,6 @@ RULES = (
             "bridge/cli.py",
             "bridge/daemon.py",
             "bridge/signals.py",
-            "bridge/__main__.py",
             "bridge/connect.py",
             "bridge/executors.py",
             "bridge/launch.py",

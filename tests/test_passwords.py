@@ -24,7 +24,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.quick_status import answer
 from tests.bridge.made_daemon import wait_until
 from tests.fix_bridge import DaemonProcess
 from tests.fix_postgres import TEST_SETTINGS
@@ -138,7 +137,6 @@ class Watched:
                 words += process.cmdline()
         self.arguments = "\n".join(words)
         self._search("the list of processes", self.arguments.encode())
-        self._search("pgbridge status --json", answer(["status", "--json", "--config", str(self.daemon.config)]) or b"")
 
     def look_at_files(self) -> set[str]:
         """Look at everything that was written: the log, the state, Spark's files and the Delta tables."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.receive.server_facts import ServerFacts
-    from protocol.values.types import TypeInfo
+    from protocol.values.pg_type import TypeInfo
 
 _DEFINITIONS = "publication_definitions"
 _TEXT_OIDS = frozenset({18, 19, 25, 1042, 1043})  # "char", name, text, bpchar, varchar

@@ -1,13 +1,10 @@
-"""One look at the subscriptions for `pgbridge status --watch`: the running daemon's answer, else the catalog's rows."""
+"""One look at the subscriptions for `pgbridge status --watch`, and how fast they move between two."""
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge import quick_status
 from bridge.commands.server_positions import ServerPositions
 from bridge.commands.state import opened
 from bridge.commands.status import collect
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-_DAEMON_S = 5.0
-"""How long the daemon may take to answer, with the servers that it asks. Later the catalog is read instead."""
 _SERVERS_S = 3.0
 
 
@@ -30,14 +25,12 @@ class Look:
         time: When, in UTC.
         document: The document of `pgbridge status --json`; None if nothing could be seen.
         running: Whether a daemon runs.
-        answered: Whether the document is the daemon's answer.
         problem: Why nothing could be seen; empty if something was.
     """
 
     time: datetime
     document: dict[str, Any] | None
     running: bool = False
-    answered: bool = False
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -50,11 +43,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A document, and where it is from."""
+    """A document, and whether a daemon runs."""
 
     document: dict[str, Any]
     running: bool
-    answered: bool
 
 
 class Looker:
@@ -67,31 +59,17 @@ class Looker:
     def __init__(self, config_file: Path) -> None:
         self._config_file = config_file
         self._servers = ServerPositions(_SERVERS_S)
-        self._state_dir: Path | None = None
 
     def look(self) -> Seen:
         """Look once; it takes a few seconds at most.
 
         Raises:
-            ConfigError: No daemon answers, and the configuration cannot be used.
-            StateError: No daemon answers, and the state directory cannot be used.
+            ConfigError: The configuration cannot be used.
+            StateError: The state directory cannot be used.
         """
-        if (document := self._answer()) is not None:
-            return Seen(document, running=True, answered=True)
         with opened(self._config_file) as state:
             document = collect(state.config, state.catalog, running=state.running, servers=self._servers)
-            return Seen(document, state.running, answered=False)
-
-    def _answer(self) -> dict[str, Any] | None:
-        with suppress(OSError, ValueError, RuntimeError):  # it is being edited: the daemon runs with what it had
-            self._state_dir = quick_status.state_dir(self._config_file)
-        if self._state_dir is None:
-            return None
-        try:
-            document: dict[str, Any] = json.loads(quick_status.ask(self._state_dir, _DAEMON_S) or b"")
-        except (OSError, ValueError):
-            return None
-        return document
+            return Seen(document, state.running)
 
 
 class Rates:

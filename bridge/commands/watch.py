@@ -127,7 +127,7 @@ class Watch:
             return
         self._seen_once = True
         self._rates.add(seen.document, now_s)
-        self._view.show(Look(moment, seen.document, seen.running, seen.answered))
+        self._view.show(Look(moment, seen.document, seen.running))
 
 
 def _pause(under_way: Future[Seen] | None, seconds: float) -> None:

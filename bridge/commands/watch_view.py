@@ -196,11 +196,7 @@ def frame(look: Look, before: Look | None = None, note: str = "") -> RenderableT
 def _source(look: Look) -> str:
     if look.document is None:
         return "nothing could be read"
-    if look.answered:
-        return "the daemon runs"
-    if look.running:
-        return "the daemon does not answer; from the catalog"
-    return "no daemon runs; from the catalog"
+    return "the daemon runs" if look.running else "no daemon runs"
 
 
 def _copies(document: dict[str, Any]) -> Text:

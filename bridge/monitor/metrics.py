@@ -21,9 +21,10 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from prometheus_client import Histogram
     from prometheus_client.metrics_core import Metric
 
-    from bridge.monitor.observations import Histogram, Observations
+    from bridge.monitor.observations import Observations
     from bridge.monitor.view import View
     from bridge.receive.slot_health import SlotHealth
 
@@ -52,7 +53,10 @@ class _Families:
     def histogram(self, name: str, text: str, told: Histogram, **labels: str) -> None:
         """Add a histogram's samples."""
         family = self._made.setdefault(name, HistogramMetricFamily(f"pgbridge_{name}", text, labels=list(labels)))
-        family.add_metric(list(labels.values()), told.buckets(), told.sum)  # type: ignore[attr-defined]
+        (metric,) = told.collect()
+        buckets = [(sample.labels["le"], sample.value) for sample in metric.samples if sample.name.endswith("_bucket")]
+        total = next(sample.value for sample in metric.samples if sample.name.endswith("_sum"))
+        family.add_metric(list(labels.values()), buckets, total)  # type: ignore[attr-defined]
 
     def all(self) -> Iterable[Metric]:
         """The families in the order of their first samples."""

@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prometheus_client import Histogram
+
 from bridge.monitor.outstanding import Outstanding
 from bridge.observer import BatchReport, Observer
 from protocol.epoch import POSTGRES_EPOCH_S
@@ -50,30 +52,8 @@ class LagSample:
     lag_s: float | None
 
 
-class Histogram:
-    """Counts of values by their upper limits, and their sum; one writer at a time.
-
-    Args:
-        limits: The upper limits, ascending.
-    """
-
-    def __init__(self, limits: Sequence[float] = BUCKETS_S) -> None:
-        self._limits = limits
-        self.counts = [0] * (len(limits) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[sum(limit < value for limit in self._limits)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """The counts as Prometheus has them: how many are at most each limit."""
-        total, found = 0, []
-        for limit, count in zip((*map(str, self._limits), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((limit, float(total)))
-        return found
+def _histogram(name: str, limits: Sequence[float]) -> Histogram:
+    return Histogram(name, name, buckets=limits, registry=None)
 
 
 class Observations(Observer):
@@ -91,8 +71,8 @@ class Observations(Observer):
         self._batches: deque[FinishedBatch] = deque(maxlen=_BATCHES)
         self._lags: deque[LagSample] = deque(maxlen=_SAMPLES)
         self.transactions = self.rows = self.batches_applied = 0
-        self.histograms = {phase: Histogram() for phase in PHASES}
-        self.batch_rows = Histogram(BUCKETS_ROWS)
+        self.histograms = {phase: _histogram(phase, BUCKETS_S) for phase in PHASES}
+        self.batch_rows = _histogram("rows", BUCKETS_ROWS)
 
     def stream_begins(self, start_lsn: Lsn) -> None:  # noqa: D102 - Observer's
         with self._lock:

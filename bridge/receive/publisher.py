@@ -19,7 +19,7 @@ from bridge.receive.column_fill import fill_of
 from bridge.receive.connection import connect, read_rows, translated
 from bridge.receive.readiness import shut_down
 from protocol.lsn import Lsn
-from protocol.values.types import BUILTIN, TypeInfo
+from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -22,7 +22,7 @@ def read_relations(publisher: Publisher) -> Relations:
     rows = publisher.rows("relations")
     identities = {row["relid"]: row["replica_identity"] for row in rows if row["publishable"]}
     columns: dict[int, list[CatalogColumn]] = defaultdict(list)
-    for row in publisher.rows("relation_columns", {"relids": list(identities)}):
+    for row in publisher.rows("table_columns", {"relids": list(identities)}):
         columns[row["relid"]].append(_column(row, identities[row["relid"]]))
     made = {
         row["relid"]: CatalogRelation(

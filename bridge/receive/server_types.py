@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bridge.receive.publisher import Publisher
-    from protocol.values.types import ColumnType, TypeInfo
+    from protocol.values.pg_type import TypeInfo
+    from protocol.values.types import ColumnType
 
 
 class ServerTypes:

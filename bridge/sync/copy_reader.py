@@ -22,7 +22,8 @@ from bridge.receive.copy_out import copy_out
 from bridge.sync.copy_statement import BlockRange, copy_select, copy_statement, select_statement
 from protocol.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
-from protocol.values.types import BUILTIN, Place, TypeInfo, resolve
+from protocol.values.pg_type import BUILTIN, TypeInfo
+from protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

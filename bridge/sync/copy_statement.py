@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
-    from protocol.values.types import TypeInfo
+    from protocol.values.pg_type import TypeInfo
 
 
 RANGE_BYTES = 128 << 20

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.table_layout import Layout
     from bridge.track.catalog_rows import RelRow
-    from protocol.values.types import TypeInfo
+    from protocol.values.pg_type import TypeInfo
 
 
 def make_table(

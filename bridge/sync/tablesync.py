@@ -54,7 +54,7 @@ from bridge.track.catalog_rows import RelRow
 from bridge.track.refresh import owner_of
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
-from protocol.values.types import BUILTIN
+from protocol.values.pg_type import BUILTIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from bridge.receive.slot import Snapshot
     from bridge.track.catalog import Catalog
     from bridge.track.position import ServerHistory
-    from protocol.values.types import TypeInfo
+    from protocol.values.pg_type import TypeInfo
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""

@@ -1,8 +1,9 @@
 """The values of PostgreSQL's types, in text and in binary form, as Arrow arrays.
 
-Modules, lowest first: `oids` (the built-in types), `types` (PostgreSQL type -> Arrow type and `Kind`), `value_array`
-(many values in one buffer), `text_values` and `output` (text forms), `numeric`, `binary_values`, `arrays`, and
-`readers`, which choose by the kind. Values of every type can be read: those without a `Kind` of their own as text.
+Modules, lowest first: `types` (PostgreSQL type -> Arrow type and `Kind`; `oids.tsv` has the built-in ones),
+`value_array` (many values in one buffer), `text_values` and `output` (text forms), `numeric`, `binary_values`,
+`arrays`, and `readers`, which choose by the kind. Values of every type can be read: those without a `Kind` of their own
+as text.
 
 To add a type, or to read one in binary form:
 
@@ -14,5 +15,5 @@ To add a type, or to read one in binary form:
    `tests/protocol/independent.py`.
 
 A new Arrow type needs its Spark type as well, in `bridge/apply/delta/schema.py`. The built-in types of a new version
-of PostgreSQL are generated: see `oids`.
+of PostgreSQL are generated: see `oids.tsv`.
 """

@@ -13,43 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol.values import oids
+from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class TypeInfo:
-    """A row of pg_type, as `sql/types.sql` returns it; a field that does not apply to the type is 0 (typmod -1).
-
-    Attributes:
-        typtype: b base, d domain, e enum, c composite, r range, m multirange, p pseudo.
-        basetype: A domain's base type.
-        typmod: A domain's modifier of its base type.
-        element: A true array's element type (`int2vector`, `name` and `point` have elements and are not arrays).
-        subtype: The subtype of a range, or of a multirange's range.
-        delimiter: Separates the elements in the text form of an array of this type.
-    """
-
-    oid: int
-    name: str
-    namespace: str = "pg_catalog"
-    typtype: str = "b"
-    basetype: int = 0
-    typmod: int = -1
-    element: int = 0
-    subtype: int = 0
-    delimiter: str = ","
-
-
-BUILTIN: Final[Mapping[int, TypeInfo]] = MappingProxyType(
-    {
-        oid: TypeInfo(oid, name, typtype=typtype, element=element, subtype=subtype, delimiter=delimiter)
-        for oid, name, typtype, element, subtype, delimiter in oids.ROWS
-    }
-)
-"""The types of every installation, by oid."""
 
 
 class Kind(enum.Enum):

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 import sql
-from protocol.values.types import TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
 from tests.protocol.sampled import OWN_TYPES, SETTINGS
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from protocol.columns import RowMessages
 from protocol.errors import MalformedMessage, ProtocolError, UnrepresentableValue, UnsupportedMessage
 from protocol.messages import Column, Delete, Insert, Relation, Type, Update, Value, ValueKind
 from protocol.pgoutput import decode, encode
-from protocol.values.types import ColumnType, TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import ColumnType, resolve
 from tests.protocol import independent
 from tests.protocol.made_rows import RELATION_ID, row_blocks
 from tests.vectors import load

@@ -11,7 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from protocol.values.types import BUILTIN, ColumnType, Kind
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import ColumnType, Kind
 
 _TEXT: Final = 25
 _VARCHAR: Final = 1043  # varchar(n): a cast cuts off blanks beyond the length without an error

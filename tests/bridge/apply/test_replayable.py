@@ -19,7 +19,8 @@ from bridge.errors import ApplyContext, ApplyError, SkipError, StateError, Targe
 from bridge.rowfilter.columns import FilterColumn
 from bridge.rowfilter.row_filter import C_COLLATION, translate
 from protocol.lsn import Lsn
-from protocol.values.types import TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
 from tests.bridge.apply.test_skipped_transactions import CHANGES, COLUMNS, of
 
 DOMAIN = TypeInfo(20_000, "positive", "public", "d", basetype=1700, typmod=(10 << 16 | 2) + 4)

@@ -1,20 +1,14 @@
-"""A look: the daemon's answer, else the catalog; and the rate between two of them."""
+"""A look, and the rate between two of them."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
 from datetime import UTC, datetime
 
 import pytest
 
-from bridge import quick_status
-from bridge.commands import look as module
-from bridge.commands.look import Look, Looker, Rates, Seen
+from bridge.commands.look import Look, Looker, Rates
 from bridge.errors import ConfigError
-from bridge.quick_status import SOCKET
-from bridge.status_socket import StatusSocket
 from bridge.track.lock import locked
 from tests.fix_cli import TWO, catalog_of
 
@@ -29,68 +23,31 @@ def file(tmp_path):
     return path
 
 
-def test_the_daemon_answers(file):
-    with StatusSocket(file.parent / "state", lambda: {"subscriptions": []}) as served:
-        served.start()
-        assert Looker(file).look() == Seen({"subscriptions": []}, running=True, answered=True)
-
-
-def test_the_catalog_while_no_daemon_runs(file):
+def test_with_and_without_a_daemon(file):
     with catalog_of(file.parent) as catalog:
         catalog.register("shop", enabled=True)
         catalog.set_state("shop", "streaming")
     looker = Looker(file)
     seen = looker.look()
-    assert (seen.running, seen.answered) == (False, False)
+    assert not seen.running
     assert [(one["name"], one["state"]) for one in seen.document["subscriptions"]] == [
         ("shop", "stopped"),
         ("hr", "stopped"),
     ]
-    with locked(file.parent / "state"):  # and one that does not listen yet
+    with locked(file.parent / "state"):
         seen = looker.look()
-    assert (seen.running, seen.answered) == (True, False)
+    assert seen.running
     assert seen.document["subscriptions"][0]["state"] == "streaming"
 
 
-def test_a_daemon_that_comes_and_goes(file):
-    looker = Looker(file)
-    for _ in range(2):
-        assert not looker.look().answered
-        with StatusSocket(file.parent / "state", lambda: {"subscriptions": []}) as served:
-            served.start()
-            assert looker.look().answered
-
-
-def test_a_daemon_that_does_not_answer(file, monkeypatch):
-    """It is stopped, or hangs: the catalog is read after a while."""
-    monkeypatch.setattr(module, "_DAEMON_S", 0.2)
-    hangs = threading.Event()
-    with StatusSocket(file.parent / "state", lambda: {"waited": hangs.wait(60)}) as served:
-        served.start()
-        begun_s = time.monotonic()
-        assert not Looker(file).look().answered
-        assert time.monotonic() - begun_s < 5
-        hangs.set()
-
-
-def test_an_answer_that_is_no_document(file, monkeypatch):
-    monkeypatch.setattr(quick_status, "ask", lambda *_: b'{"subscr')
-    (file.parent / "state" / SOCKET).touch()
-    assert not Looker(file).look().answered
-
-
 def test_a_file_that_is_being_edited(file):
-    """The daemon has read it before; without a daemon there is nothing to look at."""
     looker = Looker(file)
     looker.look()
     file.write_text("[subscription")
-    with StatusSocket(file.parent / "state", lambda: {"subscriptions": []}) as served:
-        served.start()
-        assert looker.look().answered
     with pytest.raises(ConfigError):
         looker.look()
     file.write_text(TWO)
-    assert not looker.look().answered
+    assert looker.look().document["subscriptions"]
 
 
 def test_no_file(tmp_path):

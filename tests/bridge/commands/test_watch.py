@@ -46,7 +46,7 @@ class Stage:
             raise self.error
         self.position += 100
         entry = {"name": "s", "remote_lsn": f"0/{self.position:X}"}
-        return Seen({"subscriptions": [entry]}, running=True, answered=True)
+        return Seen({"subscriptions": [entry]}, running=True)
 
     def run(self, interval_s: float = 2.0) -> list[tuple[float, str]]:
         """Watch until SIGINT; return what was told."""

@@ -9,11 +9,11 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import IO
 
 import pytest
 
-from bridge.status_socket import StatusSocket
+from bridge.track.lock import locked
 from tests.fix_cli import TWO
 
 ROOT = Path(__file__).parents[3]
@@ -117,8 +117,7 @@ def test_on_a_terminal(terminal, folder):
     """A daemon comes and goes, the size changes, it is suspended and continued, and Ctrl-C ends it in order."""
     assert terminal.wait_for("no daemon runs").startswith("\x1b[?1049h")
     terminal.wait_for("\x1b[H")  # it goes on by itself
-    with StatusSocket(folder / "state", lambda: {"subscriptions": []}) as served:
-        served.start()
+    with locked(folder / "state"):
         terminal.wait_for("the daemon runs")
     terminal.wait_for("no daemon runs")
     terminal.resize(30, 4)
@@ -196,25 +195,20 @@ def test_a_reader_that_goes_away_ends_it(folder):
         assert process.wait(PATIENCE_S) == 1
 
 
-def test_ctrl_c_does_not_wait_for_a_daemon_that_hangs(folder):
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(folder):
     """Neither for its answer, nor at the end of the process."""
-    asked, hangs = threading.Event(), threading.Event()
-
-    def hang() -> dict[str, object]:
-        asked.set()
-        hangs.wait(PATIENCE_S)
-        return {}
-
-    with StatusSocket(folder / "state", hang) as served:
-        served.start()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (folder / "pgbridge.toml").write_text(TWO.replace("/nonexistent", f"127.0.0.1 port={port}"))
         with started(folder) as process:
-            assert asked.wait(PATIENCE_S)
+            server.settimeout(PATIENCE_S)
+            client, _ = server.accept()
             begun_s = time.monotonic()
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 0
             assert time.monotonic() - begun_s < 3
-        hangs.set()
+            client.close()
 
 
 @pytest.mark.parametrize("arguments", [("--watch", "0.4"), ("--watch", "nan"), ("--watch", "inf"), ("5",)])

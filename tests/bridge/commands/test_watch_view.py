@@ -42,7 +42,7 @@ def entry(**values: Any) -> dict[str, Any]:
 
 
 def look(*entries: dict[str, Any], time: datetime = NOON, **values: Any) -> Look:
-    return Look(time, {"subscriptions": list(entries)}, **{"running": True, "answered": True, **values})
+    return Look(time, {"subscriptions": list(entries)}, **{"running": True, **values})
 
 
 ERROR = {"message": "no\nHINT:  do", "finish_lsn": "0/14C0378", "relation": None, "time": "2026-01-02T11:00:00+00:00"}
@@ -113,8 +113,7 @@ def test_what_is_not_known_is_a_dash():
     ("values", "source"),
     [
         ({}, "the daemon runs"),
-        ({"answered": False}, "the daemon does not answer; from the catalog"),
-        ({"answered": False, "running": False}, "no daemon runs; from the catalog"),
+        ({"running": False}, "no daemon runs"),
     ],
 )
 def test_where_it_is_from(values, source):

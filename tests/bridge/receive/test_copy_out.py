@@ -17,7 +17,8 @@ from bridge.receive import copy_out as module
 from bridge.receive.connection import connect
 from bridge.receive.copy_out import copy_out
 from protocol.copy import CopyDecoder
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import resolve
 
 TYPES = [resolve(23, -1, BUILTIN), resolve(17, -1, BUILTIN)]
 WAYS = ("libpq", "socket")

@@ -17,7 +17,8 @@ from bridge.receive.copy_both import LibpqCopyBoth, SocketCopyBoth
 from bridge.receive.readiness import Wakeable, readable, writable
 from protocol.copy import CopyDecoder
 from protocol.lsn import INVALID
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import resolve
 from protocol.walsender import StandbyStatusUpdate, encode_standby_status_update, start_replication
 from tests.bridge.receive.streams import PATIENCE_S
 

@@ -8,7 +8,8 @@ from bridge.rowfilter.columns import FilterColumn, reference
 from bridge.rowfilter.row_filter import translate
 from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Digits
 from bridge.sqltext.refusal import Refused, RowFilterError
-from protocol.values.types import TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
 from tests.bridge.rowfilter.compared import columns
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bridge.errors import ConfigError
 from bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
-from protocol.values.types import TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
 from tests.bridge.rowfilter import compared, test_analysis
 from tests.bridge.rowfilter.random_filters import Filters
 

@@ -18,7 +18,8 @@ from bridge.sync import copy_reader, copy_statement
 from bridge.sync.copy_reader import CopySpec, key_of, read_ranges
 from bridge.sync.copy_statement import copy_select
 from bridge.sync.table_lock import TableLock
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import resolve
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 

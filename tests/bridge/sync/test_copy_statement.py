@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.sync.copy_statement import RANGE_BYTES, BlockRange, block_ranges, copy_select, copy_statement
-from protocol.values.types import BUILTIN
+from protocol.values.pg_type import BUILTIN
 
 BLOCK = 8192
 PER_RANGE = RANGE_BYTES // BLOCK

@@ -9,7 +9,8 @@ import pytest
 
 import sql
 from protocol.values import binary_values, output
-from protocol.values.types import BUILTIN, RANGE_SUBTYPES, Kind, TypeInfo, resolve
+from protocol.values.pg_type import BUILTIN, TypeInfo
+from protocol.values.types import RANGE_SUBTYPES, Kind, resolve
 from tests.protocol.made_rows import typmod_of
 from tests.protocol.sampled import SAMPLES, TEXT_ONLY
 

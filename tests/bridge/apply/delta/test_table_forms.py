@@ -12,7 +12,8 @@ from bridge.apply.delta.table_forms import VALIDITY, check_new_table, copied_row
 from bridge.apply.target.target import TargetColumn
 from bridge.errors import TargetError
 from bridge.table_layout import NO_LAYOUT, Layout
-from protocol.values.types import BUILTIN, Place, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import Place, resolve
 
 FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
 

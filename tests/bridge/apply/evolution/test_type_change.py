@@ -11,7 +11,8 @@ import pytest
 from bridge.apply.evolution.tracker import value_from_text
 from bridge.apply.evolution.type_change import common_type, declared, keeps_values
 from bridge.receive.publisher import Publisher
-from protocol.values.types import TypeInfo, resolve
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
 
 D = pa.decimal128
 

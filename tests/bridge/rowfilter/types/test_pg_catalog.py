@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, FUNCTIONS, OPERATORS, PREFERRED
-
-TYPES = """SELECT typname, typcategory::text, typispreferred FROM pg_type
-    WHERE oid < 10000 AND typtype IN ('b', 'r') AND typcategory <> 'A'"""
-ROWS = """SELECT o.oprname, ARRAY[l.typname, r.typname]::text[], t.typname, p.provolatile = 'i'
-    FROM pg_operator o LEFT JOIN pg_type l ON l.oid = oprleft JOIN pg_type r ON r.oid = oprright
-    JOIN pg_type t ON t.oid = oprresult JOIN pg_proc p ON p.oid = oprcode WHERE o.oid < 10000"""
-FUNCTION_ROWS = """SELECT proname, ARRAY(SELECT y.typname FROM unnest(proargtypes) WITH ORDINALITY u(o, n)
-    JOIN pg_type y ON y.oid = u.o ORDER BY n)::text[], t.typname, provolatile = 'i'
-    FROM pg_proc p JOIN pg_type t ON t.oid = prorettype WHERE p.oid < 10000 AND pronamespace = 11"""
-CAST_ROWS = """SELECT s.typname, t.typname, castcontext::text, castmethod::text, coalesce(provolatile = 'i', true)
-    FROM pg_cast c JOIN pg_type s ON s.oid = castsource JOIN pg_type t ON t.oid = casttarget
-    LEFT JOIN pg_proc p ON p.oid = castfunc WHERE c.oid < 16384 AND castsource <> casttarget"""
+from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, FUNCTIONS, OPERATORS, PREFERRED, Cast, Signature
+from tests.generated_catalogs import PG_CATALOG, VERSION, names_in, operators_and_casts
 
 
-@pytest.fixture
-def query(postgresql):
-    if postgresql.info.server_version < 180000:
-        pytest.skip("generated from PostgreSQL 18")
-    return lambda text: postgresql.execute(text).fetchall()
+def test_the_file_is_a_servers(postgresql):
+    if postgresql.info.server_version // 10000 != VERSION:
+        pytest.skip(f"the file was made by PostgreSQL {VERSION}")
+    text = PG_CATALOG.read_text(encoding="utf-8")
+    made = operators_and_casts(postgresql, names_in(text))
+    assert sorted(map(_entries, made.splitlines())) == sorted(map(_entries, text.splitlines()))
 
 
-def test_operators_and_functions(query):
-    found: dict[str, set[tuple[tuple[str, ...], str, bool]]] = {}
-    for name, (left, right), result, immutable in query(ROWS):
-        key, types = (name, (left, right)) if left else (f"prefix {name}", (right,))
-        found.setdefault(key, set()).add((types, result, immutable))
-    assert {name: found[name] for name in OPERATORS} == {name: set(rows) for name, rows in OPERATORS.items()}
-    found = {}
-    for name, types, result, immutable in query(FUNCTION_ROWS):
-        found.setdefault(name, set()).add((tuple(types), result, immutable))
-    assert {name: found[name] for name in FUNCTIONS} == {name: set(rows) for name, rows in FUNCTIONS.items()}
+def _entries(line):
+    kind, name, entries = line.split("\t")
+    return kind, name, sorted(entries.split())
 
 
-def test_casts_and_categories(query):
-    assert {(source, target): tuple(rest) for source, target, *rest in query(CAST_ROWS)} == dict(CASTS)
-    rows = query(TYPES)
-    assert {name: category for name, category, _ in rows} == dict(CATEGORY)
-    assert {name for name, _, preferred in rows if preferred} == PREFERRED
+def test_what_is_read():
+    assert Signature(("date", "interval"), "timestamp", immutable=True) in OPERATORS["+"]
+    assert Signature(("timestamptz", "interval"), "timestamptz", immutable=False) in OPERATORS["+"]
+    assert Signature(("int4",), "int4", immutable=True) in OPERATORS["prefix -"]
+    assert Signature(("text",), "text", immutable=True) in FUNCTIONS["lower"]
+    assert CASTS["int4", "int8"] == Cast("i", "f", immutable=True)
+    assert not CASTS["date", "timestamptz"].immutable
+    assert (CATEGORY["int4"], CATEGORY["text"]) == ("N", "S")
+    assert {"bool", "float8", "text", "timestamptz"} <= PREFERRED
+    assert "int4" not in PREFERRED
