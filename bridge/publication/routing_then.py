@@ -78,8 +78,9 @@ class RoutingThen:
 
     def announced(self, relation_id: int, xid: int, *, again: Callable[[], bool]) -> None:
         """A transaction announces a table; `again` says whether its own ALTER TABLE can have come before."""
+        self._asked.discard(relation_id)
         if any(one.parent_since_xid == xid for one in self._now.relations.unsettled):
-            self._again[xid, relation_id] = again()
+            self._again[xid, relation_id] = (xid, relation_id) in self._again or again()
 
     def at(self, relids: Collection[int], xid: int, lsn: int, *, truncated: bool) -> None:
         """Go to a transaction that commits at `lsn`: to its TRUNCATE, or its rows of one table."""
@@ -90,7 +91,7 @@ class RoutingThen:
     def is_outdated(self, known: CatalogRelation) -> bool:
         """Whether a table has become another's partition since the catalog was read, or is none any more.
 
-        Asked once for each table: the stream announces later changes by a second definition.
+        Asked once after each definition: a stream's first one, and those of streamed transactions, tell of no change.
         """
         if self._facts.ancestors is None or known.relid in self._asked:
             return False

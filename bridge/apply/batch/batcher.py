@@ -165,7 +165,9 @@ class Batcher:
                     decoder.decode(begin, position)
                     begin = position
                     self._definitions.announce(message)
-                    self._routes.announced(message, transaction.xid, again=lambda: True)
+                    self._routes.announced(
+                        message, transaction.xid, again=partial(_announced_again, block, event, False)
+                    )
                 continue
             decoder.decode(begin, position)
             begin = position
@@ -173,7 +175,7 @@ class Batcher:
                 self._definitions.announce(message)
                 if known:
                     self._routes.reread_catalog()
-                self._routes.announced(message, transaction.xid, again=partial(_announced_again, block, event, known))
+                self._routes.announced(message, transaction.xid, again=partial(_announced_again, block, event, changed))
             else:
                 as_change = None
                 if decoder.positions is not None:
@@ -225,11 +227,14 @@ class Batcher:
                 collector.truncate()
 
 
-def _announced_again(block: DecodeBlock, event: int, known: bool) -> bool:
-    """Whether a transaction's ALTER TABLE can have come before a definition: it is not the first of several."""
+def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:
+    """Whether a transaction's own ALTER TABLE can have come before a definition: it is not the first of several.
+
+    `changed`: not even the first one would be sent if nothing had changed.
+    """
     _, transaction, message = block.events[event]
     assert isinstance(message, Relation)  # noqa: S101 - as the caller knows
-    return known or not any(
+    return changed or not any(
         isinstance(other, Relation) and other.relation_id == message.relation_id and later is transaction
         for _, later, other in block.events[event + 1 :]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,8 @@ class ReappliedRoutes(Routes):
             self._filter_compiler.compile(entry)
 
     def _forget(self) -> None:
-        self._routed: dict[tuple[int, Parents], tuple[Relation, Subscribed | None]] = {}
-        self._renamed: dict[tuple[int, Parents], tuple[Relation, RenamedTable | None]] = {}
+        self._routed: dict[int, dict[Parents, tuple[Relation, Subscribed | None]]] = defaultdict(dict)
+        self._renamed: dict[int, dict[Parents, tuple[Relation, RenamedTable | None]]] = defaultdict(dict)
 
     @property
     def _routing(self) -> Routing:
@@ -72,6 +73,8 @@ class ReappliedRoutes(Routes):
 
     def announced(self, relation: Relation, xid: int, *, again: Callable[[], bool]) -> None:
         """As `Routes.announced`."""
+        self._routed.pop(relation.relation_id, None)
+        self._renamed.pop(relation.relation_id, None)
         self._then.announced(relation.relation_id, xid, again=again)
 
     def at(self, relids: Collection[int], xid: int, lsn: Lsn, *, truncated: bool = False) -> None:
@@ -84,21 +87,21 @@ class ReappliedRoutes(Routes):
         Raises:
             TargetError: The publications cannot be applied to the table as the stream has it.
         """
-        definition, found = self._routed.get((relation.relation_id, self._then.parents), (None, None))
+        definition, found = self._routed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
             try:
                 found = self._route(relation)
             except PublicationError as error:
                 raise TargetError(str(error)) from error
-            self._routed[relation.relation_id, self._then.parents] = relation, found
+            self._routed[relation.relation_id][self._then.parents] = relation, found
         return found
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
         """As `Routes.renamed_table`; for a root, which the stream does not announce, by its name in the catalog."""
-        definition, renamed = self._renamed.get((relation.relation_id, self._then.parents), (None, None))
+        definition, renamed = self._renamed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
             renamed = self._find_renamed(relation)  # may read the catalog again
-            self._renamed[relation.relation_id, self._then.parents] = relation, renamed
+            self._renamed[relation.relation_id][self._then.parents] = relation, renamed
         return renamed
 
     def _find_renamed(self, relation: Relation) -> RenamedTable | None:

@@ -55,6 +55,9 @@ def test_the_server_is_asked_once_for_a_tables_ancestors(publisher, server):
         assert [then.is_outdated(lone), then.is_outdated(lone)] == [bool(expected), False]
         assert not then.is_outdated(leaf)
         assert asked == expected
+    then.announced(leaf.relid, 2, again=lambda: True)
+    assert not then.is_outdated(leaf)
+    assert asked[2:] == [leaf.relid]
 
 
 def test_a_dropped_partition_has_the_parent_that_a_look_has_seen(server):
