@@ -70,16 +70,16 @@ def parents_then(
     found: dict[int, int | None] = {}
     for relation in relations.unsettled:
         now = relation.parents[0] if relation.is_partition and relation.parents else None
+        # a TRUNCATE of its root names a partition, and rows prove that it existed
+        unnamed = written.truncated and relation.relid not in written.relids
+        before = is_before(relation, written._replace(again=written.again and not unnamed))
+        then = now
         if relation.dropped or relation.created_so:
-            # the rows prove that it existed, and a TRUNCATE of its root that names it
-            exists = not written.truncated or relation.relid in written.relids
-            then = now if exists or not (relation.dropped or is_before(relation, written)) else None
-        elif is_before(relation, written):
-            then = parent_at(
-                [one for one in formers.get(relation.relid, ()) if one.xid != relation.parent_since_xid], written.lsn
-            )
-        else:
-            then = now
+            if unnamed and (relation.dropped or before):
+                then = None
+        elif before:
+            others = [one for one in formers.get(relation.relid, ()) if one.xid != relation.parent_since_xid]
+            then = parent_at(others, written.lsn)
         if then != now:
             found[relation.relid] = then
     return found

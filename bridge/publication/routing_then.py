@@ -88,6 +88,19 @@ class RoutingThen:
         self._written = Written(relids, xid, lsn, again, truncated)
         self._place()
 
+    def find(self, message: Relation) -> CatalogRelation | None:
+        """The table of a definition; None if it is newer than the catalog, or was dropped.
+
+        Another table of its name, made after DROP TABLE, is followed in its place; but whose partition that is says
+        nothing of the dropped one.
+        """
+        found = self.routing.find(message.relation_id, message.namespace or "pg_catalog", message.name)
+        if found is None or found.relid == message.relation_id:
+            return found
+        newer = self._written.lsn >= self._now.relations.lsn
+        partition = self._now.relations.by_relid[found.relid].is_partition or message.relation_id in self._formers
+        return None if newer or partition else found
+
     def is_outdated(self, known: CatalogRelation) -> bool:
         """Whether a table has become another's partition since the catalog was read, or is none any more.
 
@@ -126,10 +139,12 @@ class RoutingThen:
         """
         relations = self.routing.relations
         top = (known, *relations.ancestors(known))[-1]
-        if self._written.lsn >= relations.lsn or top.relid in self._formers:
+        seen = top.relid in self._formers or message.relation_id in self._formers
+        if self._written.lsn >= relations.lsn or seen:
             return
-        detached = not top.is_partition and not top.created_so and is_before(top, self._written)
-        if not top.dropped and not (top.parent_since_xid and detached):
+        dropped = top.dropped or known.relid != message.relation_id
+        detached = bool(top.parent_since_xid) and not top.is_partition and not top.created_so
+        if not dropped and not (detached and is_before(top, self._written)):
             return
         names = {column.name for column in message.columns}
         key = {column.name for column in message.columns if column.is_key}

@@ -117,8 +117,9 @@ class Relations:
 
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
-        """By (namespace, name)."""
-        return {(relation.namespace, relation.name): relation for relation in self.by_relid.values()}
+        """By (namespace, name): of a dropped table only if no other one has its name."""
+        last = sorted(self.by_relid.values(), key=lambda relation: not relation.dropped)
+        return {(relation.namespace, relation.name): relation for relation in last}
 
     @cached_property
     def publishable(self) -> tuple[CatalogRelation, ...]:

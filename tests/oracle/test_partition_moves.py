@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+import psycopg
 from structlog.testing import capture_logs
 
 from protocol.lsn import Lsn
@@ -96,6 +97,7 @@ EXACT = {
     "detached_renamed": Case(LEAF, (insert("r", 1), DETACH, "ALTER TABLE l RENAME TO x")),
     "dropped": Case(LEAF, (insert("r", 1), "DROP TABLE l")),
     "dropped_truncated": Case(LEAF, (insert("r", 1), insert("r", 101), "DROP TABLE l", "TRUNCATE r", insert("r", 102))),
+    "replaced": Case(LONE, (insert("l", 1), "DROP TABLE l", LEAF, insert("r", 2))),
     "another_root": Case(
         f"{LEAF}; CREATE TABLE s {COLUMNS} {PARTITIONED}",
         (insert("r", 1), f"{DETACH}; {ATTACH.replace(' r ', ' s ')}", insert("s", 2), "UPDATE s SET v = 'n'"),
@@ -112,6 +114,8 @@ EXACT = {
     "truncated": Case(
         LONE, (insert("l", 1), insert("r", 101), "TRUNCATE r", insert("r", 102), ATTACH, "TRUNCATE l", insert("r", 3))
     ),
+    "truncated_within": Case("SELECT 1", (f"TRUNCATE r; {LEAF}; {insert('r', 1)}",)),
+    "truncated_attached": Case(LONE, (f"TRUNCATE r; {ATTACH}; {insert('r', 1)}",)),
     "truncated_before": Case("SELECT 1", ("TRUNCATE r", insert("r", 102), LEAF, insert("r", 1))),
     "truncated_detached": Case(LEAF, (insert("r", 1), DETACH, "TRUNCATE r", insert("l", 2))),
     "switched": Case(
@@ -125,6 +129,7 @@ EXACT = {
 SAID = {
     "attached_detached": Case(LONE, (ATTACH, insert("r", 1), DETACH)),
     "attached_dropped": Case(LONE, (ATTACH, insert("r", 1), "DROP TABLE l")),
+    "attached_replaced": Case(LONE, (ATTACH, insert("r", 1), "DROP TABLE l", LONE)),
     "made_and_detached": Case("SELECT 1", (LEAF, insert("r", 1), DETACH)),
     "made_and_dropped": Case("SELECT 1", (LEAF, insert("r", 1), "DROP TABLE l")),
     "attached_again": Case(LEAF, (insert("r", 1), DETACH, insert("l", 2), ATTACH, insert("r", 3))),
@@ -136,15 +141,18 @@ ROOTS = [*(f"{case}_r" for case in CASES), "another_root_s"]
 
 
 def named(case: str, statement: str) -> str:
-    """A statement with the case's tables."""
+    """A statement with the case's tables, whose last column tells them from other cases'."""
+    statement = statement.replace(COLUMNS, f"{COLUMNS[:-1]}, {case}_ int)")
     return re.sub(r"\b([klmrsx])\b(?=[ ;(]|$)", rf"{case}_\1", statement)
 
 
 def prepare(publisher, folder) -> str:
     """Make the tables and publications; return the native subscriber's tables."""
+    made = []
     for case, (before, _) in CASES.items():
         own = f"CREATE TABLE r {COLUMNS} {PARTITIONED}; CREATE TABLE k PARTITION OF r FOR VALUES FROM (100) TO (200)"
-        publisher.execute(named(case, f"{own}; {before}; {insert('r', 100)}"))
+        made.append(named(case, f"{own}; {before}; {insert('r', 100)}"))
+    publisher.execute(";".join(made))
     publisher.execute(
         f"{PUBLICATION.format(', '.join(ROOTS))}; CREATE PUBLICATION broad FOR ALL TABLES;"
         f"ALTER DATABASE {publisher.name} SET logical_decoding_work_mem = '64kB';"
@@ -152,7 +160,10 @@ def prepare(publisher, folder) -> str:
         f"CREATE PUBLICATION q FOR TABLE q {VIA_ROOT}"
     )
     (folder / "definitions.sql").write_text(PUBLICATION.format(", ".join(ROOTS)))
-    return ";".join(f"CREATE TABLE {table} {COLUMNS}" for table in (*ROOTS, "q", "q_1"))
+    plain = [f"CREATE TABLE {table} {COLUMNS}" for table in ("q", "q_1")]
+    for case in CASES:
+        plain += [named(case, f"CREATE TABLE {table} {COLUMNS}") for table in "rs" if f"{case}_{table}" in ROOTS]
+    return ";".join(plain)
 
 
 def wrong(tables: MemoryTables, bridge: Pipeline, native: NativeSubscriber, roots: Iterable[str]) -> dict[str, object]:
@@ -160,7 +171,7 @@ def wrong(tables: MemoryTables, bridge: Pipeline, native: NativeSubscriber, root
     found: dict[str, object] = {}
     for root in roots:
         held = {(str(row["id"]), row["v"]) for row in tables.arrow(bridge.path(root)).to_pylist()}
-        wanted = set(native.rows(f"public.{root}"))
+        wanted = set(native.rows(f"public.{root}", ["id", "v"]))
         if held != wanted:
             found[root] = {one[0] for one in held}, {one[0] for one in wanted}
     return found
@@ -192,7 +203,7 @@ def test_rows_go_where_a_native_subscribers_go(publisher, tmp_path):
             closing.callback(bridges[mode].catalog.close)
             bridges[mode].catch_up()
         native.wait_caught_up()
-        with capture_logs() as ran:
+        with capture_logs() as ran, psycopg.connect(publisher.conninfo, autocommit=True) as connection:
             running = bridges["running"].worker(until_caught_up=False)
             running.thread.start()
             for case, (_, changes) in CASES.items():
@@ -200,7 +211,7 @@ def test_rows_go_where_a_native_subscribers_go(publisher, tmp_path):
                     if change == WAIT:
                         wait_for(bridges["running"], publisher)
                     else:
-                        publisher.execute(named(case, change))
+                        connection.execute(named(case, change).encode())
             for value in ("true", "false", "true"):
                 publisher.execute(f"ALTER PUBLICATION q SET (publish_via_partition_root = {value})")
                 publisher.execute("INSERT INTO q SELECT count(*) FROM q")

@@ -164,7 +164,7 @@ class ReappliedRoutes(Routes):
         for again in (False, True):
             if again:
                 self.reread_catalog()
-            found = self._routing.find(relation.relation_id, *name_of(relation))
+            found = self._then.find(relation)
             if found is not None and (again or not self._then.is_outdated(found)):
                 return self._as_named_then(found, relation)
         self._forget()

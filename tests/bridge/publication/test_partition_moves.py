@@ -72,3 +72,5 @@ def test_a_truncate_does_not_wait_for_partitions_that_are_younger_or_gone():
         assert then(now, relids=(ROOT,), truncated=True) is None
         assert then(now, relids=(ROOT, LEAF), truncated=True) == "now"
     assert then(created, relids=(ROOT,), truncated=True, xid=9) == "now"
+    for own in (created, relations(ROOT, parent_since_xid=8)):  # ATTACH or CREATE came after the TRUNCATE
+        assert then(own, relids=(ROOT,), truncated=True, xid=8, again=True) is None

@@ -74,6 +74,18 @@ def test_a_dropped_partition_has_the_parent_that_a_look_has_seen(server):
     assert not RoutingThen(routing, PartitionFacts()).include_dropped(GONE).is_partition
 
 
+def test_a_table_that_was_made_in_a_dropped_ones_place(server):
+    """It is followed by its name, unless one of them is a partition; a new one is read from the catalog first."""
+    routing = read(server)
+    then = RoutingThen(routing, PartitionFacts())
+    for name, lsn, expected in (("lone", 0, True), ("leaf", 0, False), ("lone", routing.relations.lsn, False)):
+        then.at((GONE.relation_id,), 1, lsn, truncated=False)
+        assert (then.find(replace(GONE, name=name)) is not None) == expected
+    gone = then.include_dropped(replace(GONE, name="lone"))
+    assert then.find(GONE) == gone
+    assert then.routing.relations.by_name["public", "lone"].relid != GONE.relation_id
+
+
 def test_a_renamed_table_keeps_the_parent_of_now(server):
     routing = read(server)
     leaf = routing.relations.by_name["public", "leaf"]
@@ -102,6 +114,7 @@ def test_a_table_that_may_have_been_a_partition(publisher, server):
         (gone, 1, replace(GONE, columns=tuple(replace(column, is_key=False) for column in COLUMNS))),
     ):
         then.at((known.relid,), xid, relations.lsn - 1, truncated=False)
-        then.doubt(known, message)
-    assert said == [(["public.root"], "public.gone")] * 2
+        then.doubt(known, replace(message, relation_id=known.relid))
+    then.doubt(plain, GONE)
+    assert said == [(["public.root"], "public.gone")] * 3
     publisher.execute("SELECT pg_drop_replication_slot(current_database()::text)")
