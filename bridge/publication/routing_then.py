@@ -144,7 +144,7 @@ class RoutingThen:
             return
         dropped = top.dropped or known.relid != message.relation_id
         detached = bool(top.parent_since_xid) and not top.is_partition and not top.created_so
-        if not dropped and not (detached and is_before(top, self._written)):
+        if not dropped and not (detached and is_before(top, self._written._replace(again=False))):
             return
         names = {column.name for column in message.columns}
         key = {column.name for column in message.columns if column.is_key}

@@ -128,6 +128,7 @@ EXACT = {
 }
 SAID = {
     "attached_detached": Case(LONE, (ATTACH, insert("r", 1), DETACH)),
+    "attached_detached_within": Case(LONE, (ATTACH, f"{insert('r', 1)}; {DETACH}")),
     "attached_dropped": Case(LONE, (ATTACH, insert("r", 1), "DROP TABLE l")),
     "attached_replaced": Case(LONE, (ATTACH, insert("r", 1), "DROP TABLE l", LONE)),
     "made_and_detached": Case("SELECT 1", (LEAF, insert("r", 1), DETACH)),
