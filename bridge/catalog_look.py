@@ -67,7 +67,8 @@ class CatalogLook:
             PublicationError: The definitions contradict its tables.
         """
         name, catalog = self._subscription.name, self._catalog
-        if catalog is None or catalog.remote_lsn(name) is None:
+        applied_lsn = catalog.remote_lsn(name) if catalog is not None else None
+        if catalog is None or applied_lsn is None:
             picture, published = self._ask(publisher, {}, patient=patient)
             return compare(published, {}, picture, published, (), self._remedies)
         kept = followed.pictures(catalog, name)
@@ -83,6 +84,7 @@ class CatalogLook:
             [one.difference for one in followed.seen(catalog, name)],
             self._remedies,
             others={*left_out(catalog, name), *((rel.namespace, rel.name) for rel in rels)},
+            applied_lsn=applied_lsn,
         )
 
     def _ask(
@@ -93,7 +95,7 @@ class CatalogLook:
         known = self._answer[0] if self._answer is not None else None
         digest, text = publisher.picture(publications, tables, known, patient=patient)
         if self._answer is None or text is not None:
-            picture = parse(text or "{}")
+            picture = parse(text or "{}", publisher.insert_lsn())
             targets: Mapping[Name, int] = picture.targets
             if (definitions := load_optional(self._subscription.publication_definitions)) is not None:
                 routing = apply_publications(publisher, publications, definitions, missing_ok=True).routing

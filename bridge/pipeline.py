@@ -286,7 +286,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
     batcher = Batcher(
         subscription.origin_name,
-        published.routes(subscribed, history.redefined, handling.other if handling is not None else None),
+        published.routes(subscribed, history.redefined, handling.other if handling is not None else None, catalog, log),
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,

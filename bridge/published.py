@@ -13,12 +13,14 @@ from bridge.apply.batch.routes import Routes
 from bridge.apply.delta.entry_filters import EntryFilterCompiler
 from bridge.errors import PublicationError
 from bridge.publication.definitions import load_optional
+from bridge.publication.routing_then import PartitionFacts
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import missing_message, quoted_name, quoted_table
 from bridge.receive.relations import read_relations
 from bridge.receive.server_types import ServerTypes
 from bridge.track import followed as followed_tables
 from bridge.track import refresh
+from bridge.track.followed import formers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -94,7 +96,13 @@ class Published:
             )
         applied = None
         if definitions is not None:
-            applied = apply_publications(publisher, subscription.publications, definitions, followed=followed)
+            applied = apply_publications(
+                publisher,
+                subscription.publications,
+                definitions,
+                followed=followed,
+                slot_name=subscription.slot_name,
+            )
             applied.check()
             for gap in applied.gaps:
                 log.warning("the stream lacks something that the definitions publish", gap=gap.message)
@@ -120,6 +128,8 @@ class Published:
         subscribed: Mapping[tuple[str, str], Subscribed],
         changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
+        catalog: Catalog | None = None,
+        log: FilteringBoundLogger | None = None,
     ) -> Routes:
         """Return where the stream's changes go.
 
@@ -127,6 +137,8 @@ class Published:
             subscribed: The tables that follow the stream.
             changed: As in `Routes`.
             others: As in `Routes`.
+            catalog: The state catalog, which has what looks have seen; None if nothing is to be routed.
+            log: The worker's logger.
         """
         name = refresh.owner_of(self.subscription.name)
         if self._applied is None:
@@ -138,13 +150,43 @@ class Published:
             return Routes(subscribed, cut_identities, subscription=name, changed=changed, others=others)
 
         def look() -> Routing:
-            names = self.subscription.publications
-            return apply_publications(self.publisher, names, self._definitions, missing_ok=True).routing
+            names, slot_name = self.subscription.publications, self.subscription.slot_name
+            return apply_publications(
+                self.publisher, names, self._definitions, missing_ok=True, slot_name=slot_name
+            ).routing
 
         server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
-        return ReappliedRoutes(subscribed, routing, compiler, look, subscription=name, changed=changed, others=others)
+        return ReappliedRoutes(
+            subscribed,
+            routing,
+            compiler,
+            look,
+            facts=PartitionFacts(
+                partial(formers, catalog, name) if catalog is not None else dict,
+                self.publisher.partition_ancestors,
+                partial(_doubted, name, log, set()),
+            ),
+            subscription=name,
+            changed=changed,
+            others=others,
+        )
+
+
+def _doubted(
+    subscription: str, log: FilteringBoundLogger | None, said: set[str], roots: Sequence[str], table: str
+) -> None:
+    """Log once that a table may have been a partition."""
+    if log is not None and table not in said:
+        said.add(table)
+        log.warning(
+            "rows of a table that may have been a partition are not applied: it was attached and detached, or dropped, "
+            "while changes waited",
+            relation=table,
+            roots=list(roots),
+            hint=f"if it was a partition, copy its root afresh: {remedies.resync(subscription, *roots)}",
+        )
 
 
 def kept_types(publisher: Publisher, catalog: Catalog, subscription: str) -> ServerTypes:

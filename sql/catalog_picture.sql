@@ -52,7 +52,7 @@ WITH RECURSIVE publication AS (
            i.xmin::text <> a.xmin::text AS attached
       FROM relation r
            CROSS JOIN LATERAL pg_partition_tree(r.oid) AS p
-           JOIN pg_inherits i ON i.inhrelid = p.relid AND i.inhparent = p.parentrelid
+           JOIN pg_inherits i ON i.inhrelid = p.relid AND i.inhparent = p.parentrelid AND NOT i.inhdetachpending
            -- A system column's row is written when the table is created, and never again.
            JOIN pg_attribute a ON a.attrelid = p.relid AND a.attnum = -6
      WHERE r.relkind = 'p' AND p.relid <> r.oid

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from bridge.publication.partition_moves import Former
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -70,6 +72,7 @@ class TablePicture:
         partitions: Of a partitioned table, at any level.
         unsent: Names of the partitions, or of the table itself, whose changes the stream does not have.
         types: Enums and composite types that its columns consist of, by oid.
+        formers: Partitions that it had at a look, as long as the stream may still send what was written to them.
     """
 
     relid: int
@@ -82,6 +85,7 @@ class TablePicture:
     partitions: tuple[Partition, ...] = ()
     unsent: tuple[str, ...] = ()
     types: Mapping[int, TypeInUse] = field(default_factory=dict)
+    formers: tuple[Former, ...] = ()
 
 
 def to_json(picture: TablePicture) -> str:
@@ -100,6 +104,7 @@ def to_json(picture: TablePicture) -> str:
                 for one in picture.partitions
             ],
             "types": {oid: [kind.name, kind.typtype, list(kind.parts.items())] for oid, kind in picture.types.items()},
+            "formers": picture.formers,
         }
     )
 
@@ -117,14 +122,21 @@ def from_json(text: str) -> TablePicture:
         kept["actions"],
         tuple(Partition(*values) for values in kept["partitions"]),
         types={int(oid): TypeInUse(name, kind, dict(parts)) for oid, (name, kind, parts) in kept["types"].items()},
+        formers=tuple(Former(*values) for values in kept.get("formers", ())),
     )
 
 
 @dataclass(frozen=True)
 class CatalogPicture:
-    """The answer of `sql/catalog_picture.sql`, as its header describes it."""
+    """The answer of `sql/catalog_picture.sql`.
+
+    Attributes:
+        document: As its header describes it.
+        lsn: What commits from here on commits later than what the document has.
+    """
 
     document: Mapping[str, Any]
+    lsn: int = 0
 
     @cached_property
     def publications(self) -> Mapping[str, tuple[int, str, bool]]:
@@ -221,6 +233,6 @@ class CatalogPicture:
         return part
 
 
-def parse(text: str) -> CatalogPicture:
+def parse(text: str, lsn: int = 0) -> CatalogPicture:
     """Return the picture of `sql/catalog_picture.sql`'s answer."""
-    return CatalogPicture(json.loads(text))
+    return CatalogPicture(json.loads(text), lsn)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bridge.publication.catalog_picture import ACTIONS, Name, TypeInUse
+from bridge.publication.partition_moves import Former
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -96,6 +97,7 @@ def compare(
     remedies: Remedies,
     *,
     others: Collection[Name] = (),
+    applied_lsn: int = 0,
 ) -> Comparison:
     """Compare what is followed with what is published.
 
@@ -107,6 +109,7 @@ def compare(
         standing: The differences of the last look.
         remedies: For hints.
         others: Tables that are published and need not be followed: left out, or being copied.
+        applied_lsn: What the tables have: nothing from before it is applied any more.
     """
     found: list[Difference] = []
     notes: list[Note] = []
@@ -132,7 +135,8 @@ def compare(
         events = [*kept, *looked.events(before, picture, returned=bool(over & {"unpublished", "actions"}))]
         found += [*states, *{one.key: one for one in events}.values()]
         notes += looked.notes(before, picture)
-        after = replace(picture, actions=_union(before.actions, picture.actions), unsent=())
+        formers = (*(one for one in before.formers if one.until_lsn > applied_lsn), *_gone(before, picture, now.lsn))
+        after = replace(picture, actions=_union(before.actions, picture.actions), unsent=(), formers=formers)
         if after != before:
             accepted[name] = after
     found += [
@@ -334,6 +338,14 @@ def _type_changes(before: TypeInUse, now: TypeInUse | None) -> Iterator[tuple[st
 
 def _rules(picture: TablePicture, source: int) -> set[tuple[str, int, str, str]]:
     return {rule for rule in picture.rules if rule[1] == source}
+
+
+def _gone(before: TablePicture, now: TablePicture, lsn: int) -> Iterator[Former]:
+    """Partitions that a table had at the last look, and has not any more, or has again."""
+    present = {(one.relid, one.xid) for one in now.partitions}
+    for one in before.partitions:
+        if (one.relid, one.xid) not in present:
+            yield Former(one.relid, one.parent, int(one.xid or 0), lsn)
 
 
 def _union(before: str, now: str) -> str:

@@ -86,8 +86,7 @@ class Routing:
 
         A table published as itself is emptied if `truncate` is published; a partition published as its root is not, as
         in pgoutput. A stream of partitions does not distinguish TRUNCATE of their root from TRUNCATE of all partitions
-        in one statement: both empty the root. Nor does it say which partitions the root had then: if the catalog has
-        one that was added since, the TRUNCATE looks like that of some partitions.
+        in one statement: both empty the root.
         """
         named = {relation.relid for relation in relations}
         emptied = named | {leaf.relid for relation in relations for leaf in self.relations.leaves(relation)}
@@ -107,6 +106,11 @@ class Routing:
         """The same with a table that was dropped (`tables.from_relation_message`)."""
         publications = [member.publication for member in self.memberships]
         return Routing(publications, self.relations.including(relation), missing_ok=True)
+
+    def with_parents(self, parents: Mapping[int, int | None]) -> Routing:
+        """The same as of when some tables had other parents (`partition_moves.parents_then`)."""
+        publications = [member.publication for member in self.memberships]
+        return Routing(publications, self.relations.with_parents(parents), missing_ok=True)
 
     # --- by target ----------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,10 @@ class CatalogRelation:
         parents: OIDs of the table it is a partition of, or of those it inherits from.
         columns: In the order of attnum; empty if it is not publishable.
         partition_key: Of a partitioned table: names of columns, and "(expression)".
+        parent_since_xid: The transaction that made its parent what it is (`sql/relations.sql`); 0 if that precedes all
+            that the stream still sends.
+        created_so: Whether that transaction created the table.
+        dropped: Whether it does not exist any more.
     """
 
     relid: int
@@ -80,6 +84,9 @@ class CatalogRelation:
     parents: tuple[int, ...]
     columns: tuple[CatalogColumn, ...] = ()
     partition_key: tuple[str, ...] = ()
+    parent_since_xid: int = 0
+    created_so: bool = True
+    dropped: bool = False
 
     @property
     def qualified_name(self) -> str:
@@ -99,22 +106,30 @@ class Relations:
     Attributes:
         version: The server's server_version_num.
         encoding: The database's, as the server names it.
+        lsn: What commits from here on commits after that moment.
     """
 
     by_relid: Mapping[int, CatalogRelation]
     schemas: frozenset[str]
     version: int
     encoding: str = "UTF8"
+    lsn: int = 0
 
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], CatalogRelation]:
-        """By (namespace, name)."""
-        return {(relation.namespace, relation.name): relation for relation in self.by_relid.values()}
+        """By (namespace, name): of a dropped table only if no other one has its name."""
+        last = sorted(self.by_relid.values(), key=lambda relation: not relation.dropped)
+        return {(relation.namespace, relation.name): relation for relation in last}
 
     @cached_property
     def publishable(self) -> tuple[CatalogRelation, ...]:
         """Tables that can be published, sorted by name."""
         return tuple(relation for relation in self.by_relid.values() if relation.publishable)
+
+    @cached_property
+    def unsettled(self) -> tuple[CatalogRelation, ...]:
+        """Tables that may have had another parent for a transaction that the stream still sends."""
+        return tuple(one for one in self.by_relid.values() if one.parent_since_xid or one.dropped)
 
     @cached_property
     def _children(self) -> Mapping[int, list[int]]:
@@ -148,6 +163,16 @@ class Relations:
         if relation.relkind != "p":
             return (relation,)
         return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
+
+    def with_parents(self, parents: Mapping[int, int | None]) -> Relations:
+        """These tables, some with another parent (`partition_moves`)."""
+        changed = {
+            relid: replace(
+                self.by_relid[relid], is_partition=parent is not None, parents=() if parent is None else (parent,)
+            )
+            for relid, parent in parents.items()
+        }
+        return replace(self, by_relid={**self.by_relid, **changed})
 
     def including(self, relation: CatalogRelation) -> Relations:
         """These tables and one that was dropped."""
@@ -211,6 +236,7 @@ def from_relation_message(message: Relation) -> CatalogRelation:
         replica_identity=message.replica_identity,
         parents=(),
         columns=tuple(columns),
+        dropped=True,
     )
 
 

@@ -63,6 +63,7 @@ def apply_publications(
     *,
     missing_ok: bool = False,
     followed: Collection[tuple[str, str]] = (),
+    slot_name: str | None = None,
 ) -> Applied:
     """Read the catalog, and work out what applies to a subscription's stream.
 
@@ -72,12 +73,13 @@ def apply_publications(
         definitions: The publications of the subscription's file; None without one.
         missing_ok: As for `reapply`.
         followed: As for `reapply`.
+        slot_name: As for `read_relations`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.
         PublisherError: As `read_publications`.
     """
-    relations = read_relations(publisher)
+    relations = read_relations(publisher, slot_name)
     return reapply(
         definitions, read_publications(publisher, names), relations, missing_ok=missing_ok, followed=followed
     )

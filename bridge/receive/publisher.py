@@ -133,6 +133,10 @@ class Publisher(Closing):
         """The end of the server's flushed WAL; on a standby, of its replayed WAL."""
         return Lsn.parse(self._one("server")["flush_lsn"])
 
+    def insert_lsn(self) -> Lsn:
+        """What commits from here on commits later than what an earlier query saw; on a standby, the end of replay."""
+        return Lsn.parse(self._one("server")["insert_lsn"])
+
     def started_us(self) -> int:
         """When the server was started, in microseconds since 1970: no two servers share it."""
         return int(self._one("server")["started_us"])
@@ -267,6 +271,10 @@ class Publisher(Closing):
             except psycopg.Error as error:
                 raise translated(error, "cannot look at what is published") from error
         return row["digest"], row["picture"]
+
+    def partition_ancestors(self, relid: int) -> tuple[int, ...]:
+        """The tables that a table is a partition of now, its parent first."""
+        return tuple(row["relid"] for row in self.rows("partition_ancestors", {"relid": relid}))
 
     def primary_key(self, relid: int, xid: int | None = None, *, slot_name: str = "") -> PrimaryKey | None:
         """A table's primary key; None if it has none, or a deferrable one, or does not exist.

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
 
 
-def read_relations(publisher: Publisher) -> Relations:
+def read_relations(publisher: Publisher, slot_name: str | None = None) -> Relations:
     """All tables of the database, as they are now.
+
+    Args:
+        publisher: The server.
+        slot_name: The slot whose stream they are for: to tell how they were for a transaction of it.
 
     Raises:
         PublisherError: The catalog cannot be read.
     """
-    rows = publisher.rows("relations")
+    rows = publisher.rows("relations", {"slot_name": slot_name})
     identities = {row["relid"]: row["replica_identity"] for row in rows if row["publishable"]}
     columns: dict[int, list[CatalogColumn]] = defaultdict(list)
     for row in publisher.rows("table_columns", {"relids": list(identities)}):
@@ -36,7 +40,7 @@ def read_relations(publisher: Publisher) -> Relations:
         for row in rows
     }
     schemas = frozenset(row["name"] for row in publisher.rows("schemas"))
-    return Relations(made, schemas, publisher.version, publisher.encoding)
+    return Relations(made, schemas, publisher.version, publisher.encoding, publisher.insert_lsn())
 
 
 def _column(row: Mapping[str, Any], replica_identity: str) -> CatalogColumn:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.publication.catalog_picture import from_json, to_json
 from bridge.publication.differences import Difference
-from protocol.values.types import TypeInfo
+from bridge.publication.partition_moves import Former
+from protocol.values.pg_type import TypeInfo
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,6 +43,16 @@ def pictures(catalog: Catalog, subscription: str) -> dict[Name, TablePicture]:
     """The tables' pictures, by (namespace, name)."""
     rows = catalog.rows("SELECT namespace, name, picture FROM followed WHERE subscription = ?", subscription)
     return {(namespace, name): from_json(picture) for namespace, name, picture in rows}
+
+
+def formers(catalog: Catalog, subscription: str) -> dict[int, list[Former]]:
+    """The partitions that looks have seen, by relid, the earliest first (`bridge.publication.partition_moves`)."""
+    known: dict[int, list[Former]] = {}
+    for picture in pictures(catalog, subscription).values():
+        present = (Former(one.relid, one.parent, int(one.xid or 0)) for one in picture.partitions)
+        for one in (*picture.formers, *present):
+            known.setdefault(one.relid, []).append(one)
+    return {relid: sorted(ones, key=lambda one: one.until_lsn) for relid, ones in known.items()}
 
 
 def seen(catalog: Catalog, subscription: str) -> list[Seen]:

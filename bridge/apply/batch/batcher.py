@@ -99,6 +99,7 @@ class Batcher:
         """
         batch = Batch.of(transactions, start_lsn)
         batch.names_before = dict(self._routes.names)
+        self._routes.begin()
         self._definitions.begin(batch)
         collectors: dict[str, ChangeCollector] = {}
         ordinals = Ordinals() if self._every_change else None
@@ -164,6 +165,9 @@ class Batcher:
                     decoder.decode(begin, position)
                     begin = position
                     self._definitions.announce(message)
+                    self._routes.announced(
+                        message, transaction.xid, again=partial(_announced_again, block, event, False)
+                    )
                 continue
             decoder.decode(begin, position)
             begin = position
@@ -171,6 +175,7 @@ class Batcher:
                 self._definitions.announce(message)
                 if known:
                     self._routes.reread_catalog()
+                self._routes.announced(message, transaction.xid, again=partial(_announced_again, block, event, changed))
             else:
                 as_change = None
                 if decoder.positions is not None:
@@ -189,6 +194,7 @@ class Batcher:
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
+            self._routes.at(message.relation_ids, transaction.xid, transaction.commit_lsn, truncated=True)
             for relation in relations:
                 renamed = self._routes.renamed_table(relation)
                 if renamed is not None and transaction.commit_lsn >= renamed.lsn:
@@ -219,6 +225,19 @@ class Batcher:
                     as_change(collector, number)
             else:
                 collector.truncate()
+
+
+def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:
+    """Whether a transaction's own ALTER TABLE can have come before a definition: it is not the first of several.
+
+    `changed`: not even the first one would be sent if nothing had changed.
+    """
+    _, transaction, message = block.events[event]
+    assert isinstance(message, Relation)  # noqa: S101 - as the caller knows
+    return changed or not any(
+        isinstance(other, Relation) and other.relation_id == message.relation_id and later is transaction
+        for _, later, other in block.events[event + 1 :]
+    )
 
 
 def _keep_truncate(positions: BlockPositions, event: int, seq: int, collector: ChangeCollector, number: int) -> None:

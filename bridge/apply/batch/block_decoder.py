@@ -123,6 +123,7 @@ class BlockDecoder:
     def _decode_relation(self, relation_id: int, rows: Ints) -> None:
         with self._errors_at(int(rows[0])):
             relation = self._definitions.relations.get(relation_id)
+            self._routes.at((relation_id,), *self._block.transaction_of(int(rows[0])))
             subscribed, rows = self._route(relation, rows)
         if subscribed is None:
             return

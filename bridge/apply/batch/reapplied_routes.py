@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,20 @@ from bridge.apply.batch.row_filters import RowFilters, ServerFilters
 from bridge.errors import PublicationError, TargetError
 from bridge.publication.partition_identity import missing_partition_key, partition_refusal
 from bridge.publication.replica_identity import refusals_of
-from bridge.publication.tables import from_relation_message, with_replica_identity
+from bridge.publication.routing_then import PartitionFacts, RoutingThen
+from bridge.publication.tables import with_replica_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.apply.batch.routes import RenamedTable, Subscribed
     from bridge.apply.batch.row_filters import FilterCompiler
     from bridge.publication.entry import Entry
     from bridge.publication.replica_identity import Refusal
     from bridge.publication.routing import Routing
+    from bridge.publication.routing_then import Parents
     from bridge.publication.tables import CatalogRelation
+    from protocol.lsn import Lsn
     from protocol.messages import Relation
 
 
@@ -29,6 +33,7 @@ class ReappliedRoutes(Routes):
 
     Args:
         refresh: Applies the publications to the catalog as it is now.
+        facts: Who knows what of partitions.
 
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
@@ -41,6 +46,7 @@ class ReappliedRoutes(Routes):
         filter_compiler: FilterCompiler,
         refresh: Callable[[], Routing],
         *,
+        facts: PartitionFacts | None = None,
         subscription: str = "",
         changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
@@ -48,14 +54,32 @@ class ReappliedRoutes(Routes):
         super().__init__(subscribed, subscription=subscription, changed=changed, others=others)
         self._filter_compiler = filter_compiler
         self._refresh = refresh
-        self._use(routing)
+        self._then = RoutingThen(routing, facts or PartitionFacts())
+        self._forget()
         for entry in routing.targets.values():
             self._filter_compiler.compile(entry)
 
-    def _use(self, routing: Routing) -> None:
-        self._routing = routing
-        self._routed: dict[int, tuple[Relation, Subscribed | None]] = {}
-        self._renamed: dict[int, tuple[Relation, RenamedTable | None]] = {}
+    def _forget(self) -> None:
+        self._routed: dict[int, dict[Parents, tuple[Relation, Subscribed | None]]] = defaultdict(dict)
+        self._renamed: dict[int, dict[Parents, tuple[Relation, RenamedTable | None]]] = defaultdict(dict)
+
+    @property
+    def _routing(self) -> Routing:
+        return self._then.routing
+
+    def begin(self) -> None:
+        """As `Routes.begin`."""
+        self._then.begin()
+
+    def announced(self, relation: Relation, xid: int, *, again: Callable[[], bool]) -> None:
+        """As `Routes.announced`."""
+        self._routed.pop(relation.relation_id, None)
+        self._renamed.pop(relation.relation_id, None)
+        self._then.announced(relation.relation_id, xid, again=again)
+
+    def at(self, relids: Collection[int], xid: int, lsn: Lsn, *, truncated: bool = False) -> None:
+        """As `Routes.at`."""
+        self._then.at(relids, xid, lsn, truncated=truncated)
 
     def route(self, relation: Relation) -> Subscribed | None:
         """The subscribed table that a relation's changes go to, as it is published; None for no table.
@@ -63,21 +87,21 @@ class ReappliedRoutes(Routes):
         Raises:
             TargetError: The publications cannot be applied to the table as the stream has it.
         """
-        definition, found = self._routed.get(relation.relation_id, (None, None))
+        definition, found = self._routed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
             try:
                 found = self._route(relation)
             except PublicationError as error:
                 raise TargetError(str(error)) from error
-            self._routed[relation.relation_id] = relation, found
+            self._routed[relation.relation_id][self._then.parents] = relation, found
         return found
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
         """As `Routes.renamed_table`; for a root, which the stream does not announce, by its name in the catalog."""
-        definition, renamed = self._renamed.get(relation.relation_id, (None, None))
+        definition, renamed = self._renamed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
             renamed = self._find_renamed(relation)  # may read the catalog again
-            self._renamed[relation.relation_id] = relation, renamed
+            self._renamed[relation.relation_id][self._then.parents] = relation, renamed
         return renamed
 
     def _find_renamed(self, relation: Relation) -> RenamedTable | None:
@@ -132,31 +156,31 @@ class ReappliedRoutes(Routes):
     def reread_catalog(self) -> None:
         """Apply the publications to the catalog again: partitions or a replica identity may have changed."""
         super().reread_catalog()
-        self._use(self._refresh())
+        self._then.use(self._refresh())
+        self._forget()
 
     def _in_catalog(self, relation: Relation) -> CatalogRelation:
-        """The table in the catalog, which is read again if the table is new or was dropped."""
+        """The table in the catalog, which is read again if the table is new, was dropped, or is another's partition."""
         for again in (False, True):
             if again:
                 self.reread_catalog()
-            found = self._routing.find(relation.relation_id, *name_of(relation))
-            if found is not None:
+            found = self._then.find(relation)
+            if found is not None and (again or not self._then.is_outdated(found)):
                 return self._as_named_then(found, relation)
-        gone = from_relation_message(relation)
-        self._use(self._routing.including(gone))
-        return gone
+        self._forget()
+        return self._then.include_dropped(relation)
 
     def _as_named_then(self, known: CatalogRelation, relation: Relation) -> CatalogRelation:
         """Give a followed table that has been renamed since the name that it had, which the definitions have."""
         name = name_of(relation)
         if (known.namespace, known.name) == name or self.names.get(known.relid) != name:
             return known
-        renamed = replace(known, namespace=name[0], name=name[1])
-        self._use(self._routing.including(renamed))
-        return renamed
+        self._forget()
+        return self._then.include_renamed(known.relid, *name)
 
     def _route(self, relation: Relation) -> Subscribed | None:
         known = self._in_catalog(relation)  # may read the catalog again
+        self._then.doubt(known, relation)
         entry = self._routing.route(known)
         if entry is None:
             return None

@@ -9,7 +9,7 @@ from bridge import remedies
 from bridge.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.apply.batch.row_filters import RowFilters, ServerFilters
     from bridge.apply.target.target import Target
@@ -114,6 +114,15 @@ class Routes:
         self._subscription = subscription
         self._changed = changed
         self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
+
+    def begin(self) -> None:
+        """Forget what transactions have announced: a batch begins, whose transactions are decoded from their start."""
+
+    def announced(self, relation: Relation, xid: int, *, again: Callable[[], bool]) -> None:
+        """A transaction announces a relation; `again` says whether its own ALTER TABLE can have come before."""
+
+    def at(self, relids: Collection[int], xid: int, lsn: Lsn, *, truncated: bool = False) -> None:
+        """What is asked next is about a transaction that commits at `lsn`, and about its TRUNCATE or rows of these."""
 
     def route(self, relation: Relation) -> Subscribed | None:
         """The subscribed table that a relation's changes go to; None for no table.

@@ -8,6 +8,7 @@ import pytest
 
 from bridge.publication.catalog_picture import parse
 from bridge.publication.differences import EVENTS, KINDS, STATES, Difference, Remedies, compare
+from bridge.publication.partition_moves import Former
 
 T = ("public", "t")
 REMEDIES = Remedies("pgbridge refresh s", lambda table: f"pgbridge refresh s --resync {table}", ("p",))
@@ -81,3 +82,24 @@ def test_other_tables_need_not_be_followed():
     now = catalog()
     assert [one.kind for one in compare({}, {}, now, now.targets, (), REMEDIES).differences] == ["not_followed"]
     assert compare({}, {}, now, now.targets, (), REMEDIES, others=[T]).differences == ()
+
+
+def test_a_partition_that_is_gone_is_kept_until_the_stream_has_passed():
+    """What was written to it before the look comes later, perhaps."""
+
+    def root(xid, lsn=0):
+        document = catalog().document
+        partitions = [[2, "public.leaf", 1, True, False, False, xid]] if xid else []
+        tables = {"1": {**document["tables"]["1"], "partitions": partitions}}
+        return parse(json.dumps({**document, "tables": tables}), lsn)
+
+    def after(followed, now, applied_lsn=0):
+        compared = compare({T: 1}, followed, now, now.targets, (), REMEDIES, applied_lsn=applied_lsn)
+        return {**followed, **compared.followed}
+
+    seen = after({}, root("7"))
+    seen = after(seen, root("9", 50))
+    assert seen[T].formers == (Former(2, 1, 7, 50),)
+    seen = after(seen, root("", 60), applied_lsn=49)
+    assert seen[T].formers == (Former(2, 1, 7, 50), Former(2, 1, 9, 60))
+    assert after(seen, root("", 70), applied_lsn=50)[T].formers == (Former(2, 1, 9, 60),)

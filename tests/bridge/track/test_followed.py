@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from bridge.publication.catalog_picture import TablePicture
+from bridge.publication.catalog_picture import Partition, TablePicture
 from bridge.publication.differences import Comparison, Difference
+from bridge.publication.partition_moves import Former
 from bridge.track import followed, refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.catalog_rows import RelRow
@@ -46,3 +48,11 @@ def test_a_copy_and_a_removal_end_what_is_known(catalog):
     assert set(refresh.removed(catalog, "shop")) == {U}
     refresh.take_up(catalog, "shop", 0, bring_in=[RelRow(*U, "d", Lsn(0), "/lake/u")], follow=(), remove=())
     assert refresh.removed(catalog, "shop") == {}
+
+
+def test_what_looks_have_seen_of_partitions(catalog):
+    """The earliest first; what was seen last may still be so."""
+    leaf = Partition(5, "public.l", 1, is_leaf=True, attached=False, has_rows=False, xid="9")
+    picture = replace(PICTURE, partitions=(leaf,), formers=(Former(5, 3, 7, 60), Former(5, 2, 6, 50)))
+    followed.record(catalog, "shop", Comparison((), (), {T: picture}), 1.0)
+    assert followed.formers(catalog, "shop") == {5: [Former(5, 2, 6, 50), Former(5, 3, 7, 60), Former(5, 1, 9)]}

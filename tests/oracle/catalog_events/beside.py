@@ -91,7 +91,7 @@ class Published:
         return text_rows(self._publisher.conninfo, f"(SELECT * FROM {table} WHERE {row_filter}) AS t", columns)
 
 
-class _WithoutCommitLog(Pipeline):
+class WithoutCommitLog(Pipeline):
     """A subscription without the table of its commits, which has nothing of the rows and costs as much as they do."""
 
     def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
@@ -128,7 +128,7 @@ class Beside:
         binary = self.outcome.seed % 2 == 0
         folder = self._folder / str(self.outcome.seed)
         spark: Any = self.spark
-        self.bridge = _WithoutCommitLog(spark, self._publisher, folder, binary=binary)
+        self.bridge = WithoutCommitLog(spark, self._publisher, folder, binary=binary)
         with capture_logs() as self._events:
             for step in self.steps:
                 self._take(step)

@@ -1,0 +1,159 @@
+"""How tables were published when something was written, although the stream lags behind the catalog.
+
+The catalog as it was read last, with the partitions' parents of then (`partition_moves`). Asks nothing by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bridge.publication.partition_moves import STILL, Written, is_before, parent_at, parents_then
+from bridge.publication.tables import from_relation_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from bridge.publication.partition_moves import Former
+    from bridge.publication.routing import Routing
+    from bridge.publication.tables import CatalogRelation
+    from protocol.messages import Relation
+
+Parents = frozenset[tuple[int, int | None]]
+
+
+def _ignore(roots: Sequence[str], table: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """Who knows what of partitions.
+
+    Attributes:
+        formers: Reads what looks at the catalog have seen (`bridge.track.followed`).
+        ancestors: Asks the server for the tables that a table is a partition of now; None: as the catalog was read.
+        doubted: Called with roots and a table that may have been a partition of one of them: nothing says whether.
+    """
+
+    formers: Callable[[], Mapping[int, Sequence[Former]]] = dict
+    ancestors: Callable[[int], tuple[int, ...]] | None = None
+    doubted: Callable[[Sequence[str], str], None] = _ignore
+
+
+class RoutingThen:
+    """The routing of the moment at which something was written.
+
+    Attributes:
+        routing: That of now, with the parents of then.
+        parents: The parents that were others then: what was found for the same ones is still right.
+    """
+
+    def __init__(self, routing: Routing, facts: PartitionFacts) -> None:
+        self._facts = facts
+        self._written = Written((), 0, STILL)
+        self._again: dict[tuple[int, int], bool] = {}
+        self._asked: set[int] = set()
+        self.use(routing)
+
+    def use(self, routing: Routing) -> None:
+        """Take the catalog as it was read just now."""
+        self._formers = self._facts.formers()
+        self._take(routing)
+
+    def _take(self, routing: Routing) -> None:
+        self._now, self._thens = routing, {frozenset[tuple[int, int | None]](): routing}
+        self._place()
+
+    def _place(self) -> None:
+        changed = parents_then(self._now.relations, self._formers, self._written)
+        self.parents: Parents = frozenset(changed.items())
+        if self.parents not in self._thens:
+            self._thens[self.parents] = self._now.with_parents(changed)
+        self.routing = self._thens[self.parents]
+
+    def begin(self) -> None:
+        """Forget what transactions have announced: a batch begins, and decodes them from their start."""
+        self._again.clear()
+
+    def announced(self, relation_id: int, xid: int, *, again: Callable[[], bool]) -> None:
+        """A transaction announces a table; `again` says whether its own ALTER TABLE can have come before."""
+        self._asked.discard(relation_id)
+        if any(one.parent_since_xid == xid for one in self._now.relations.unsettled):
+            self._again[xid, relation_id] = (xid, relation_id) in self._again or again()
+
+    def at(self, relids: Collection[int], xid: int, lsn: int, *, truncated: bool) -> None:
+        """Go to a transaction that commits at `lsn`: to its TRUNCATE, or its rows of one table."""
+        again = bool(self._again) and any(self._again.get((xid, relid), False) for relid in relids)
+        self._written = Written(relids, xid, lsn, again, truncated)
+        self._place()
+
+    def find(self, message: Relation) -> CatalogRelation | None:
+        """The table of a definition; None if it is newer than the catalog, or was dropped.
+
+        Another table of its name, made after DROP TABLE, is followed in its place; but whose partition that is says
+        nothing of the dropped one.
+        """
+        found = self.routing.find(message.relation_id, message.namespace or "pg_catalog", message.name)
+        if found is None or found.relid == message.relation_id:
+            return found
+        newer = self._written.lsn >= self._now.relations.lsn
+        partition = self._now.relations.by_relid[found.relid].is_partition or message.relation_id in self._formers
+        return None if newer or partition else found
+
+    def is_outdated(self, known: CatalogRelation) -> bool:
+        """Whether a table has become another's partition since the catalog was read, or is none any more.
+
+        Asked once after each definition: a stream's first one, and those of streamed transactions, tell of no change.
+        """
+        if self._facts.ancestors is None or known.relid in self._asked:
+            return False
+        self._asked.add(known.relid)
+        if self._written.lsn < self._now.relations.lsn:
+            return False
+        ancestors = self.routing.relations.ancestors(known)
+        return self._facts.ancestors(known.relid) != tuple(one.relid for one in ancestors)
+
+    def include_dropped(self, message: Relation) -> CatalogRelation:
+        """Take in a table that the catalog does not have any more, with the parent that it had at the last look."""
+        gone = from_relation_message(message)
+        parent = parent_at(self._formers.get(gone.relid, ()), self._written.lsn)
+        while parent is not None and parent not in self._now.relations.by_relid:
+            parent = parent_at(self._formers.get(parent, ()), self._written.lsn)
+        if parent is not None:
+            gone = replace(gone, is_partition=True, parents=(parent,))
+        return self._include(gone)
+
+    def include_renamed(self, relid: int, namespace: str, name: str) -> CatalogRelation:
+        """Take a table by the name that it had."""
+        return self._include(replace(self._now.relations.by_relid[relid], namespace=namespace, name=name))
+
+    def _include(self, relation: CatalogRelation) -> CatalogRelation:
+        self._take(self._now.including(relation))
+        return self.routing.relations.by_relid[relation.relid]
+
+    def doubt(self, known: CatalogRelation, message: Relation) -> None:
+        """Say of which followed roots a table may have been a partition when its rows were written, for all is known.
+
+        It was attached and detached, or dropped, between two looks. A partition has its root's columns and key.
+        """
+        relations = self.routing.relations
+        top = (known, *relations.ancestors(known))[-1]
+        seen = top.relid in self._formers or message.relation_id in self._formers
+        if self._written.lsn >= relations.lsn or seen:
+            return
+        dropped = top.dropped or known.relid != message.relation_id
+        detached = bool(top.parent_since_xid) and not top.is_partition and not top.created_so
+        if not dropped and not (detached and is_before(top, self._written._replace(again=False))):
+            return
+        names = {column.name for column in message.columns}
+        key = {column.name for column in message.columns if column.is_key}
+        roots = []
+        for root in (entry.target for entry in self.routing.targets.values()):
+            columns = {column.name for column in root.columns}
+            stored = {column.name for column in root.columns if not column.generated}
+            alike = stored <= names <= columns and (message.replica_identity == "f" or key == root.identity_columns)
+            if root.relkind == "p" and root.relid != top.relid and alike:
+                roots.append(root.qualified_name)
+        if roots:
+            self._facts.doubted(roots, f"{message.namespace}.{message.name}")
