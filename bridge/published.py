@@ -16,7 +16,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import missing_message, quoted_name, quoted_table
 from bridge.receive.relations import read_relations
 from bridge.receive.server_types import ServerTypes
-from bridge.track import refresh
+from bridge.track.catalog_rows import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ class Published:
             log.warning(
                 missing_message(missing),
                 hint="create it on the publisher, from then on the stream has its changes; "
-                f"then run: {remedies.refresh(refresh.owner_of(subscription.name))}",
+                f"then run: {remedies.refresh(owner_of(subscription.name))}",
             )
         applied = None
         if definitions is not None:
@@ -123,7 +123,7 @@ class Published:
             changed: As in `Routes`.
             others: As in `Routes`.
         """
-        name = refresh.owner_of(self.subscription.name)
+        name = owner_of(self.subscription.name)
         if self._applied is None:
 
             def cut_identities() -> dict[tuple[str, str], frozenset[str]]:

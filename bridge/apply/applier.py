@@ -287,9 +287,9 @@ class Applier:
 
     def _skipper(self) -> replayable.Skipper:
         row = self._catalog.subscription(self._subscription)
-        rels = self._catalog.rels(self._subscription)
+        rels = self._catalog.rels_by_name(self._subscription)
         return replayable.Skipper(
-            row.txn_app_id if row is not None else "", {(rel.namespace, rel.name): rel.relid for rel in rels}
+            row.txn_app_id if row is not None else "", {table: rel.relid for table, rel in rels.items()}
         )
 
     def _stamp(self, batch: Batch) -> CommitStamp:

@@ -50,8 +50,7 @@ from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.table_layout import NO_LAYOUT
 from bridge.track import followed
-from bridge.track.catalog_rows import RelRow
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import RelRow, owner_of
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.types import BUILTIN
@@ -200,7 +199,7 @@ class TableSync:
             CopyMonitor(conninfo, name, self._catalog, self._log, advanced=self._heartbeat.beat) as monitor,
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
-            rels = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name) if self.needs_copy(rel)}
+            rels = {key: rel for key, rel in self._catalog.rels_by_name(name).items() if self.needs_copy(rel)}
             wanted = {key: tables[key].relid for key in rels if key in tables}
             picture = self._picture(publisher, wanted) if wanted else None
             copies = {
