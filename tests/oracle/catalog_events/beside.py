@@ -178,7 +178,9 @@ class Beside:
             if not commands:
                 self.outcome.failures.append(f"stopped without a command that helps: {error}")
                 return
-            self._typed(commands[0])
+            refused = self._typed(commands[0])
+            if refused is not None:
+                self._typed(refused)
         self.outcome.failures.append(f"the remedy does not help: {error}")
 
     def _life(self) -> BaseException | None:
@@ -208,8 +210,8 @@ class Beside:
         """The tables that a text names."""
         return set(re.findall(r"\b[ab]\.\w+", text))
 
-    def _typed(self, command: str) -> None:
-        """Type a command of pgbridge's."""
+    def _typed(self, command: str) -> str | None:
+        """Type a command of pgbridge's; returns the one that its refusal names, if it is refused."""
         assert self.bridge is not None
         self.outcome.trace.append(f"-- pgbridge {command}")
         subscription = self.bridge.subscription
@@ -236,6 +238,8 @@ class Beside:
         self.outcome.trace += [f"--   {line}" for line in out.getvalue().splitlines()]
         if code:
             self.outcome.trace.append(f"--   exit code {code}")
+        named = _COMMAND.findall(out.getvalue()) if code else []
+        return named[0] if named else None
 
     # --- the verdict --------------------------------------------------------------------------------------------------
 
