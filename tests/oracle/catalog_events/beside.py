@@ -174,7 +174,12 @@ class Beside:
             if not isinstance(error, BridgeError):
                 self.outcome.failures.append(f"an error that is not the bridge's own: {error!r}")
                 return
-            commands = _COMMAND.findall(str(error))
+            # a warning from before, of a table that the error names, may have named the way
+            texts = [
+                str(error),
+                *(text for table in self._names(str(error)) for text in self.outcome.said.get(table, ())),
+            ]
+            commands = [command for text in texts for command in _COMMAND.findall(text)]
             if not commands:
                 self.outcome.failures.append(f"stopped without a command that helps: {error}")
                 return

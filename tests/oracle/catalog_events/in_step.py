@@ -17,8 +17,6 @@ from tests.oracle.catalog_events.tables import TYPE_DEFINITIONS
 from tests.oracle.native import NativeSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.fix_postgres import Publisher
 
 _POLL_S = 0.01
@@ -55,6 +53,7 @@ class InStep:
         options: dict[str, str | bool] = {"synchronous_commit": "on", "disable_on_error": True}
         self.native = NativeSubscriber(twin.conninfo, ["pub"], options=options, schema="\n".join(schema))
         self._behind = True
+        self._names = self._published()
 
     def take(self, step: Step) -> None:
         """Execute a step on the twin, and keep the subscriber in step."""
@@ -68,15 +67,22 @@ class InStep:
                     self._execute(text)
         elif isinstance(step, Refresh):
             self.wait()
-            self._empty(sorted(self._published() - self.subscribed()))
+            self._prepare()
             self._execute(f"ALTER SUBSCRIPTION {self.native.name} REFRESH PUBLICATION")
             self._behind = True
             self.wait()
 
-    def _empty(self, added: Sequence[str]) -> None:
-        """As an operator must before tables are copied again."""
-        for name in added:
+    def _prepare(self) -> None:
+        """As an operator must before tables are copied again: they are empty, and one with another name is another."""
+        published, subscribed = self._published(), self.subscribed()
+        for name in sorted(published & subscribed - self._names):
+            short = name.partition(".")[2]
+            self._execute(f"CREATE TABLE {name}_like (LIKE {name} INCLUDING ALL)")
+            self._execute(f"DROP TABLE {name}")
+            self._execute(f"ALTER TABLE {name}_like RENAME TO {short}")
+        for name in sorted(published - subscribed):
             self._execute(f"TRUNCATE {name}")
+        self._names = published
 
     def _published(self) -> set[str]:
         rows = self.twin.query("SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables")
@@ -85,7 +91,7 @@ class InStep:
     @property
     def is_outdated(self) -> bool:
         """Whether a refresh would add or remove tables."""
-        return self._published() != self.subscribed()
+        return self._published() != self._names
 
     def subscribed(self) -> set[str]:
         """The subscriber's tables."""
