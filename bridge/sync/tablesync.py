@@ -29,7 +29,7 @@ from bridge.apply.delta.durable import LocalTables, real_location
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.schema import is_variant, stored_rows
 from bridge.apply.delta.shared_folder import SharedFolders
-from bridge.apply.delta.spark_errors import executor_hint, store_hint, summary
+from bridge.apply.delta.spark_errors import constraint_hint, executor_hint, store_hint, summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layout_of
 from bridge.apply.delta.table_position import check_committed
@@ -316,7 +316,7 @@ class TableSync:
                         raise
                     raise SyncError(
                         f'cannot copy table "{rel.qualified_name}": {summary(error)}',
-                        hint=store_hint(error) or executor_hint(error),
+                        hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
         check_committed(self._spark, rel.path, stamp)

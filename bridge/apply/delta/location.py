@@ -117,7 +117,7 @@ def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
     metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
-    return filled_columns(metadata["schemaString"], metadata["configuration"])
+    return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
 
 
 def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:

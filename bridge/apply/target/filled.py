@@ -30,10 +30,12 @@ class Filling(NamedTuple):
     Attributes:
         check: A CHECK constraint that no row with NULL in the column meets; empty if there is none, or if that depends
             on the row's other values.
+        default: The DEFAULT, in Spark SQL; empty for none.
     """
 
     how: Filled
     check: str = ""
+    default: str = ""
 
 
 _DEFINITIONS: Final[dict[Filled, str]] = {
@@ -55,9 +57,16 @@ def filled_columns(schema: str, properties: Mapping[str, str]) -> dict[str, Fill
         properties: The table's properties (`configuration`).
     """
     checks = {key.removeprefix(_CHECK): text for key, text in properties.items() if key.startswith(_CHECK)}
-    fields = {field["name"]: _filled(field) for field in json.loads(schema)["fields"]}
-    unmet = {name: next((check for check, text in checks.items() if is_unmet(text, name)), "") for name in fields}
-    return {name: Filling(how, unmet[name] if how == "null" else "") for name, how in fields.items()}
+    found = {}
+    for field in json.loads(schema)["fields"]:
+        name, how = field["name"], _filled(field)
+        unmet = (check for check, condition in checks.items() if is_unmet(condition, name))
+        found[name] = Filling(
+            how,
+            next(unmet, "") if how == "null" else "",
+            field["metadata"]["CURRENT_DEFAULT"] if how == "default" else "",
+        )
+    return found
 
 
 def _filled(field: Mapping[str, Any]) -> Filled:
@@ -105,7 +114,7 @@ def check_filled(location: str, filled: Mapping[str, Filling], published: Collec
     Raises:
         OwnColumnError: It does not.
     """
-    for name, (how, check) in filled.items():
+    for name, (how, check, _) in filled.items():
         column = f'column "{name}" of the Delta table at {location}'
         if name in published and how in _DEFINITIONS:
             raise OwnColumnError(
