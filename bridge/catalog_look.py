@@ -19,7 +19,8 @@ from bridge.publication.definitions import load_optional
 from bridge.publication.differences import Remedies, compare
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher
-from bridge.track import followed, refresh
+from bridge.track import followed
+from bridge.track.catalog_rows import sync_name
 from bridge.track.stats import left_out
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class CatalogLook:
             picture, published = self._ask(publisher, {}, patient=patient)
             return compare(published, {}, picture, published, (), self._remedies)
         kept = followed.pictures(catalog, name)
-        rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
+        rels = catalog.rels(name, sync_name(name))
         copied = {(rel.namespace, rel.name): rel.relid for rel in rels if rel.state not in "id"}
         relids = {table: kept[table].relid if table in kept else relid for table, relid in copied.items()}
         picture, published = self._ask(publisher, relids, patient=patient)

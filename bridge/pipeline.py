@@ -33,6 +33,7 @@ from bridge.receive.streaming_fallback import StreamingFallback
 from bridge.receive.walreceiver import StreamOptions, WalReceiver
 from bridge.stream_events import StreamEvents
 from bridge.track import refresh
+from bridge.track.catalog_rows import owner_of
 from bridge.track.held import fence_lsn, give_up_batch
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
@@ -393,7 +394,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
     if subscription.schema_evolution == "strict":
         return None
     return DefinitionTracker(
-        refresh.owner_of(subscription.name),
+        owner_of(subscription.name),
         known=catalog.columns(subscription.name),
         attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
         types=published.types,

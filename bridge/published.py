@@ -19,7 +19,7 @@ from bridge.receive.publisher import missing_message, quoted_name, quoted_table
 from bridge.receive.relations import read_relations
 from bridge.receive.server_types import ServerTypes
 from bridge.track import followed as followed_tables
-from bridge.track import refresh
+from bridge.track.catalog_rows import owner_of
 from bridge.track.followed import formers
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Published:
             log.warning(
                 missing_message(missing),
                 hint="create it on the publisher, from then on the stream has its changes; "
-                f"then run: {remedies.refresh(refresh.owner_of(subscription.name))}",
+                f"then run: {remedies.refresh(owner_of(subscription.name))}",
             )
         applied = None
         if definitions is not None:
@@ -140,7 +140,7 @@ class Published:
             catalog: The state catalog, which has what looks have seen; None if nothing is to be routed.
             log: The worker's logger.
         """
-        name = refresh.owner_of(self.subscription.name)
+        name = owner_of(self.subscription.name)
         if self._applied is None:
 
             def cut_identities() -> dict[tuple[str, str], frozenset[str]]:

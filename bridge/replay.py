@@ -17,10 +17,10 @@ from bridge.apply.skipped_transactions import folder_of
 from bridge.command_session import command_session
 from bridge.errors import SkipError, StateError
 from bridge.track.catalog import Catalog, boot_id, catalog_path
+from bridge.track.catalog_rows import sync_name
 from bridge.track.fsync import fsync
 from bridge.track.held import ahead_of_origin
 from bridge.track.lock import STOP_FIRST, locked
-from bridge.track.refresh import sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def replay(
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",
             )
         with catalog.transaction():  # because a hand-over moves tables from one name to the other
-            rels = {(rel.namespace, rel.name): rel for rel in catalog.rels(subscription.name)}
-            copying = {(rel.namespace, rel.name) for rel in catalog.rels(sync_name(subscription.name))}
+            rels = catalog.rels_by_name(subscription.name)
+            copying = catalog.rels_by_name(sync_name(subscription.name)).keys()
         with (
             started(config, subscription)
             if started

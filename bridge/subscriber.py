@@ -53,6 +53,7 @@ from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 from bridge.track.stats import put_left_out
 from bridge.track.worker_status import WorkerStatus
 
@@ -318,7 +319,7 @@ class SubscriptionWorker:
             server = check.look()
             recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
-            followed = [(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)]
+            followed = self._catalog.rels_by_name(self._name, sync_name(self._name)).keys()
             types = kept_types(publisher, self._catalog, self._name)
             published = Published.read(self.subscription, publisher, self._log, filter_server, followed, types)
             self._check_configured(published, adds=bool(requests))
@@ -390,8 +391,7 @@ class SubscriptionWorker:
 
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
-        rels = self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
-        subscribed = [(rel.namespace, rel.name) for rel in rels]
+        subscribed = self._catalog.rels_by_name(self._name, sync_name(self._name))
         found = delta_columns.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
         reasons = {name: why.reason for name, why in found.items()}
         for name in put_left_out(self._catalog, self._name, reasons):

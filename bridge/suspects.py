@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from bridge import remedies, session
 from bridge.errors import EndsSpark
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import owner_of
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:

@@ -287,9 +287,9 @@ class Applier:
 
     def _skipper(self) -> replayable.Skipper:
         row = self._catalog.subscription(self._subscription)
-        rels = self._catalog.rels(self._subscription)
+        rels = self._catalog.rels_by_name(self._subscription)
         return replayable.Skipper(
-            row.txn_app_id if row is not None else "", {(rel.namespace, rel.name): rel.relid for rel in rels}
+            row.txn_app_id if row is not None else "", {table: rel.relid for table, rel in rels.items()}
         )
 
     def _stamp(self, batch: Batch) -> CommitStamp:
@@ -305,12 +305,12 @@ class Applier:
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
         context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
-        with error_context(context):
+        with error_context(context, changes.target.path):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, found: list[Conflicts]) -> None:
         context = context_of(self._origin_name, batch, changes)
-        with error_context(context):
+        with error_context(context, changes.target.path):
             faults.reach("table_begun")
             lost: list[int] = []
 

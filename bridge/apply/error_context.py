@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def error_context(context: ApplyContext) -> Iterator[None]:
+def error_context(context: ApplyContext, location: str = "") -> Iterator[None]:
     """Give every error that is raised within this context.
+
+    Args:
+        location: The Delta table that is written to; empty for none.
 
     Raises:
         OutcomeUnknown: The connection to Spark was lost.
@@ -38,12 +41,13 @@ def error_context(context: ApplyContext) -> Iterator[None]:
     except Exception as error:
         if is_lost(error):
             raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-        raise ApplyError(summary(error), context, hint=hint_of(error)) from error
+        raise ApplyError(summary(error), context, hint=hint_of(error, location)) from error
 
 
-def hint_of(error: Exception) -> str:
+def hint_of(error: Exception, location: str) -> str:
     """What an operator can do about an error of Spark's; empty if nothing is known."""
-    return constraint_hint(error) or store_hint(error) or executor_hint(error)
+    broken = constraint_hint(error, location)
+    return f"{broken}; or skip the transaction" if broken else store_hint(error) or executor_hint(error)
 
 
 def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyContext:

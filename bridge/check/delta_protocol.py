@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from bridge.apply.target.filled import Filled
+    from bridge.apply.target.filled import Filling
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
@@ -88,8 +88,8 @@ def check_target(
         return None
     try:
         protocol = read_protocol(folder / "_delta_log")
-        retention = read_properties(folder / "_delta_log").get(RETENTION, "")
-        filled = filled_columns((_latest(folder / "_delta_log", "metaData") or {}).get("schemaString") or _NO_COLUMNS)
+        schema, properties = read_metadata(folder / "_delta_log")
+        filled = filled_columns(schema or _NO_COLUMNS, properties)
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         return failure(
             subject,
@@ -118,11 +118,11 @@ def check_target(
             remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
         )
     fine = passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
-    return found or _check_retention(subject, folder, retention) or fine
+    return found or _check_retention(subject, folder, properties.get(RETENTION, "")) or fine
 
 
 def _check_filled(
-    subject: str, folder: Path, filled: Mapping[str, Filled], published: Collection[str], *, keyed: bool
+    subject: str, folder: Path, filled: Mapping[str, Filling], published: Collection[str], *, keyed: bool
 ) -> Finding | None:
     try:
         if published:
@@ -167,9 +167,10 @@ def read_protocol(log: Path) -> Protocol | None:
     return _protocol(action) if action is not None else None
 
 
-def read_properties(log: Path) -> dict[str, str]:
-    """Return the properties of a table by its log; raises as `read_protocol` does."""
-    return dict((_latest(log, "metaData") or {}).get("configuration") or {})
+def read_metadata(log: Path) -> tuple[str, dict[str, str]]:
+    """Return a table's columns, as JSON, and its properties, by its log; raises as `read_protocol` does."""
+    metadata = _latest(log, "metaData") or {}
+    return metadata.get("schemaString") or "", dict(metadata.get("configuration") or {})
 
 
 def _latest(log: Path, kind: str) -> dict[str, Any] | None:

@@ -10,13 +10,14 @@ from bridge.apply.delta.durable import real_location
 from bridge.check.server import Needs
 from bridge.errors import ConfigError
 from bridge.receive.connection import conninfo_parameters
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import sync_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from bridge.config import Subscription
     from bridge.track.catalog import Catalog
+    from bridge.track.catalog_rows import RelRow
 
 _PLACE = ("service", "host", "hostaddr", "port")
 
@@ -35,8 +36,7 @@ class Owners:
         """Other subscriptions than `name` that write to Delta tables, by those of the paths that are theirs."""
         begun = catalog.taken(name, real_location) if catalog is not None else {}
         owners = {path: begun.get(real_location(path)) or self._first((real_location(path),), name) for path in paths}
-        # a tablesync worker's tables are its subscription's
-        return {path: owner for path, owner in owners.items() if owner is not None and owner_of(owner) != name}
+        return {path: owner for path, owner in owners.items() if owner is not None}
 
     def of_slot(self, system_identifier: str, slot_name: str, name: str, catalog: Catalog | None) -> str | None:
         """Another subscription that streams from a server's slot; None if it is the first that wants it."""
@@ -65,6 +65,10 @@ class Known:
     catalog: Catalog | None
     running: bool
     owners: Owners = field(default_factory=Owners)
+
+    def tables(self, subscription: str) -> dict[tuple[str, str], RelRow]:
+        """A subscription's tables, by (namespace, name); none before its first start."""
+        return self.catalog.rels_by_name(subscription, sync_name(subscription)) if self.catalog is not None else {}
 
 
 def is_enabled(subscription: Subscription, catalog: Catalog | None) -> bool:

@@ -138,11 +138,8 @@ def _publications(
         )
     definitions = load_optional(subscription.publication_definitions)
     names = subscription.publications
-    rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
     try:
-        applied = apply_publications(
-            publisher, names, definitions, followed=[(rel.namespace, rel.name) for rel in rels]
-        )
+        applied = apply_publications(publisher, names, definitions, followed=known.tables(subscription.name).keys())
     except PublicationError as error:
         yield failed(_DEFINITIONS if definitions is not None else "publications", error)
         if definitions is None:
@@ -243,8 +240,7 @@ def _targets(
     subscription: Subscription, known: Known, tables: list[PublishedTable], types: dict[int, TypeInfo]
 ) -> Iterator[Finding]:
     """The Delta tables: whether they can be made, belong to no other subscription, and are ones that can be written."""
-    rels = known.catalog.rels(subscription.name) if known.catalog is not None else []
-    states = {(rel.namespace, rel.name): rel.state for rel in rels}
+    states = {table: rel.state for table, rel in known.tables(subscription.name).items()}
     warehouse = subscription.warehouse
     tables = [table for table in tables if unsupported_name(warehouse, table.namespace, table.name) is None]
     if is_enabled(subscription, known.catalog):

@@ -16,8 +16,8 @@ from bridge.publication.delta_columns import unsupported_tables
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import maintenance, reset
+from bridge.track.catalog_rows import sync_name
 from bridge.track.lock import is_running
-from bridge.track.refresh import sync_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
         slots = _slot_names(subscription, state)
     else:
         yield from _drop_slots(subscription, state, forget=True)
-    tables = len(state.catalog.rels(name)) + len(state.catalog.rels(sync_name(name)))
+    tables = len(state.catalog.rels(name, sync_name(name)))
     reset.forget(state.catalog, name)
     yield f'subscription "{name}" dropped; its {tables} Delta tables stay in {subscription.warehouse}'
     if keep_slot:
@@ -101,7 +101,7 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     except BridgeError:
         state.catalog.set_enabled(name, enabled=enabled)  # as it was: its slot must not be left unread
         raise
-    before = {(rel.namespace, rel.name) for owner in (name, sync_name(name)) for rel in state.catalog.rels(owner)}
+    before = state.catalog.rels_by_name(name, sync_name(name)).keys()
     tables = reset.start_afresh(state.catalog, name, published.keys())
     state.catalog.set_enabled(name, enabled=enabled)
     when = state.when if enabled else f"once you run: {remedies.enable(name)}"

@@ -17,6 +17,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message
 from bridge.sync.refresh import plan
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -51,14 +52,12 @@ def ask(
     name = subscription.name
     if catalog.remote_lsn(name) is None:
         return [f'subscription "{name}" has not started yet: its first start subscribes to all published tables']
-    published, missing = _published(subscription, [(rel.namespace, rel.name) for rel in catalog.rels(name)])
+    published, missing = _published(subscription, catalog.rels_by_name(name, sync_name(name)).keys())
     pending = refresh.asked(catalog, name)  # read first: a request carried out meanwhile shows in the tables, too
-    with catalog.transaction():  # because a hand-over moves tables from one name to the other
-        rels = catalog.rels(name) + catalog.rels(refresh.sync_name(name))
-    subscribed = {(rel.namespace, rel.name) for rel in rels}
+    subscribed = catalog.rels_by_name(name, sync_name(name)).keys()
     unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed | published.keys()
-    failed = catalog.last_error(refresh.sync_name(name)) is not None
+    failed = catalog.last_error(sync_name(name)) is not None
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
@@ -67,7 +66,7 @@ def ask(
     planned = plan([*pending, *wanted], published, subscribed, keeping, refresh.removed(catalog, name))
     lines = _lines(planned, unsupported)
     if failed and not resync:
-        waiting = [(rel.namespace, rel.name) for rel in catalog.rels(refresh.sync_name(name)) if rel.state in "id"]
+        waiting = [table for table, rel in catalog.rels_by_name(sync_name(name)).items() if rel.state in "id"]
         lines += [f"  {'.'.join(table)}: its copy is tried again" for table in waiting if table in published]
     if planned.unknown:
         raise ConfigError(

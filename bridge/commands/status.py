@@ -15,8 +15,7 @@ from bridge.commands.server_positions import Position, ServerPositions
 from bridge.errors import HINT
 from bridge.receive.slot_health import LOST
 from bridge.track import followed, maintenance, stats
-from bridge.track.catalog_rows import CopyRow
-from bridge.track.refresh import sync_name
+from bridge.track.catalog_rows import CopyRow, sync_name
 from bridge.track.stats import left_out
 from protocol.lsn import Lsn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bridge.sqltext.keywords import quote_identifier
 from bridge.warehouse import unsupported_name
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
     if not names:
         return Unsupported(
             f'table "{relation}" has no published column, and a Delta table needs one',
-            f"add one: ALTER TABLE {relation} ADD COLUMN …",
+            f"add one: ALTER TABLE {quote_identifier(namespace)}.{quote_identifier(table)} ADD COLUMN …",
         )
     for name in names:
         if (user := _RESERVED.get(name.lower())) is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.values.types import BUILTIN, resolve
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ import psycopg
 from bridge import remedies
 from bridge.errors import PublisherError
 from bridge.receive.connection import connect, follow_encoding, translated
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import owner_of
 from protocol.lsn import Lsn
 from protocol.walsender import option_texts
 

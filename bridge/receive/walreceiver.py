@@ -24,7 +24,7 @@ from bridge.receive.connection import follow_encoding, translated
 from bridge.receive.copy_both import StreamEnded, copy_both
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.wal_receiver_timeout import WalReceiverTimeout
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import owner_of
 from protocol.assembler import State, TransactionAssembler
 from protocol.epoch import POSTGRES_EPOCH_S
 from protocol.errors import MalformedMessage, ProtocolError

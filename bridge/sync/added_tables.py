@@ -13,6 +13,7 @@ from bridge import faults, session
 from bridge.errors import counts_in_copy
 from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 from bridge.track.held import held
 from bridge.track.recovery import compare
 
@@ -94,7 +95,7 @@ class AddedTables:
             worker.end_at(remote_lsn, stopping)
         if self._running or (worker is not None and worker.gave_up):
             return
-        positions = held(self.catalog, refresh.sync_name(self.subscription.name))
+        positions = held(self.catalog, sync_name(self.subscription.name))
         known = positions is not None and compare(positions, look()).has_all
         joined = refresh.hand_over(self.catalog, self.subscription.name) if known else []
         for rel in joined:
@@ -118,8 +119,8 @@ class AddedTables:
         """Leave tables that could not be copied to a tablesync worker, which tries them again beside the stream."""
         refresh.take_up(self.catalog, self.subscription.name, 0, bring_in=list(errors), follow=(), remove=())
         for rel, error in errors.items():
-            sync_name = refresh.sync_name(self.subscription.name)
-            self.catalog.record_error(sync_name, str(error), counter=None, relation=rel.qualified_name)
+            name = sync_name(self.subscription.name)
+            self.catalog.record_error(name, str(error), counter=None, relation=rel.qualified_name)
             if counts_in_copy(error):
                 refresh.count_sync_error(self.catalog, self.subscription.name)
         self.take_over(stopping, look)

@@ -63,7 +63,7 @@ class HandledTables:
         """
         del server  # what the function has written is not known here
         name = self.subscription.name
-        known = {(rel.namespace, rel.name): rel for rel in self.catalog.rels(name)}
+        known = self.catalog.rels_by_name(name)
         subscribed: dict[tuple[str, str], Subscribed] = {}
         for key, table in tables.items():
             (rel,) = self.new_rels([table])

@@ -10,9 +10,10 @@ from bridge.apply.delta.table_position import table_position, version_at
 from bridge.apply.target.location import sql_name
 from bridge.errors import TableAhead, TargetError
 from bridge.receive.slot import refusal
+from bridge.track.catalog_rows import owner_of
 from bridge.track.held import timeline_begins
 from bridge.track.position import Position
-from bridge.track.refresh import copy_afresh, owner_of
+from bridge.track.refresh import copy_afresh
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bridge import faults, remedies
 from bridge.errors import TargetError
 from bridge.track import refresh
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import RelRow, sync_name
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Refresh:
         faults.reach("refresh_taken")
 
     def _rels(self) -> list[RelRow]:
-        return self._catalog.rels(self._name) + self._catalog.rels(refresh.sync_name(self._name))
+        return self._catalog.rels(self._name, sync_name(self._name))
 
     def _new(
         self,

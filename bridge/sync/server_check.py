@@ -15,9 +15,10 @@ from bridge import remedies
 from bridge.errors import PublisherError
 from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from bridge.track.catalog_rows import owner_of
 from bridge.track.held import held, note_timeline
 from bridge.track.recovery import compare
-from bridge.track.refresh import copy_afresh, owner_of
+from bridge.track.refresh import copy_afresh
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class Start:
         name, slot_name = self._subscription.name, self._subscription.slot_name
         system_identifier = server.system_identifier
         row = self._catalog.subscription(name)
-        known = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name)}
+        known = self._catalog.rels_by_name(name)
         new = (table for key, table in self._published.items() if key not in known)
         rels = self._sync.new_rels(new, known.values())
         status = self._publisher.slot(slot_name)

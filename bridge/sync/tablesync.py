@@ -29,7 +29,7 @@ from bridge.apply.delta.durable import LocalTables, real_location
 from bridge.apply.delta.location import place_of, read_table
 from bridge.apply.delta.schema import is_variant, stored_rows
 from bridge.apply.delta.shared_folder import SharedFolders
-from bridge.apply.delta.spark_errors import executor_hint, store_hint, summary
+from bridge.apply.delta.spark_errors import constraint_hint, executor_hint, store_hint, summary
 from bridge.apply.delta.stamp import CommitStamp
 from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layout_of
 from bridge.apply.delta.table_position import check_committed
@@ -50,8 +50,7 @@ from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.table_layout import NO_LAYOUT
 from bridge.track import followed
-from bridge.track.catalog_rows import RelRow
-from bridge.track.refresh import owner_of
+from bridge.track.catalog_rows import RelRow, owner_of
 from bridge.warehouse import shared_name_hint
 from protocol.lsn import INVALID
 from protocol.values.pg_type import BUILTIN
@@ -200,7 +199,7 @@ class TableSync:
             CopyMonitor(conninfo, name, self._catalog, self._log, advanced=self._heartbeat.beat) as monitor,
             ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
-            rels = {(rel.namespace, rel.name): rel for rel in self._catalog.rels(name) if self.needs_copy(rel)}
+            rels = {key: rel for key, rel in self._catalog.rels_by_name(name).items() if self.needs_copy(rel)}
             wanted = {key: tables[key].relid for key in rels if key in tables}
             picture = self._picture(publisher, wanted) if wanted else None
             copies = {
@@ -317,7 +316,7 @@ class TableSync:
                         raise
                     raise SyncError(
                         f'cannot copy table "{rel.qualified_name}": {summary(error)}',
-                        hint=store_hint(error) or executor_hint(error),
+                        hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
                     ) from error
                 lock.check()
         check_committed(self._spark, rel.path, stamp)

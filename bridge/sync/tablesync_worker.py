@@ -40,6 +40,7 @@ from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class TableSyncWorker:
         self._main = subscription
         self._subscription = subscription.model_copy(
             update={
-                "name": refresh.sync_name(subscription.name),
+                "name": sync_name(subscription.name),
                 "slot_name": slot_name(subscription),
                 "create_slot": True,
                 "copy_data": True,
@@ -130,7 +131,7 @@ class TableSyncWorker:
     @staticmethod
     def needed(catalog: Catalog, subscription: str) -> bool:
         """Whether there are tables for the worker, or a slot that it has to drop."""
-        return catalog.subscription(refresh.sync_name(subscription)) is not None
+        return catalog.subscription(sync_name(subscription)) is not None
 
     def stop(self) -> None:
         """End after the current batch. A copy is cut short, and starts again at the next start."""
@@ -223,10 +224,10 @@ class TableSyncWorker:
         ):
             check = ServerCheck(self._subscription, self._catalog, publisher, self._log, stopping=self._stop.is_set)
             self._clear(publisher, check)
-            wanted = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._name)}
+            wanted = self._catalog.rels_by_name(self._name).keys()
             if not wanted:
                 return
-            of_stream = {(rel.namespace, rel.name) for rel in self._catalog.rels(self._main.name)}
+            of_stream = self._catalog.rels_by_name(self._main.name).keys()
             types = kept_types(publisher, self._catalog, self._main.name)
             followed = wanted | of_stream
             published = Published.read(self._subscription, publisher, self._log, filter_server, followed, types)

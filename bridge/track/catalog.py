@@ -30,6 +30,7 @@ from bridge.track.catalog_rows import (
     PreparedRow,
     RelRow,
     SubscriptionRow,
+    owner_of,
 )
 from bridge.track.database import Database
 from bridge.track.origin_advances import OriginAdvances
@@ -386,16 +387,21 @@ class Catalog:
 
     # --- tables ------------------------------------------------------------------------------------------------
 
-    def rels(self, name: str) -> list[RelRow]:
-        """All tables of the subscription, ordered by name."""
+    def rels(self, *owners: str) -> list[RelRow]:
+        """All tables of a subscription, or of these, ordered by name."""
         rows = self.rows(
-            f"SELECT {REL_COLUMNS} FROM subscription_rel WHERE subscription = ? ORDER BY namespace, name",
-            name,
+            f"SELECT {REL_COLUMNS} FROM subscription_rel WHERE subscription IN ({', '.join('?' * len(owners))}) "
+            "ORDER BY namespace, name",
+            *owners,
         )
         return [
             RelRow(namespace, table, state, Lsn(lsn), path, relid, Lsn(position), *others)
             for namespace, table, state, lsn, path, relid, position, *others in rows
         ]
+
+    def rels_by_name(self, *owners: str) -> dict[tuple[str, str], RelRow]:
+        """As `rels`, by (namespace, name)."""
+        return {(rel.namespace, rel.name): rel for rel in self.rels(*owners)}
 
     def put_rel(self, subscription: str, rel: RelRow) -> None:
         """Write one table's row."""
@@ -426,15 +432,18 @@ class Catalog:
         )
 
     def taken(self, name: str, real: Callable[[str], str]) -> dict[str, str]:
-        """The subscriptions other than `name` that write to Delta tables, or have claimed something, by its path.
+        """Who else writes to Delta tables, or has claimed something, by its path.
+
+        A subscription and its tablesync worker are one here: tables move between them.
 
         Args:
+            name: The subscription's name, or its worker's.
             real: Gives all paths of one table the same form.
         """
         with self._lock:
-            rows = self.rows("SELECT path, subscription FROM subscription_rel WHERE subscription <> ?", name)
-            claims = {path: owner for path, owner in self._claims.items() if owner != name}
-        return claims | {real(path): owner for path, owner in rows}
+            rows = self.rows("SELECT path, subscription FROM subscription_rel")
+            known = [*self._claims.items(), *((real(path), owner) for path, owner in rows)]
+        return {path: owner for path, owner in known if owner_of(owner) != owner_of(name)}
 
     def claim(
         self, name: str, paths: Iterable[str], real: Callable[[str], str] = lambda path: path

@@ -7,6 +7,19 @@ from typing import Final, Literal
 
 from protocol.lsn import INVALID, Lsn
 
+SYNC: Final = ":sync"
+"""Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
+
+
+def sync_name(subscription: str) -> str:
+    """The name of a subscription's tablesync worker in the catalog."""
+    return subscription + SYNC
+
+
+def owner_of(name: str) -> str:
+    """The subscription that a name in the catalog belongs to: its own, or its tablesync worker's."""
+    return name.removesuffix(SYNC)
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:

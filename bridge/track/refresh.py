@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.track.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, RelRow
+from bridge.track.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
 from bridge.track.followed import forget
 from protocol.lsn import INVALID, Lsn
 
@@ -20,21 +20,8 @@ if TYPE_CHECKING:
 
     from bridge.track.catalog import Catalog
 
-SYNC = ":sync"
-"""Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
-
 DROPPING = "dropping"
 """The `slot_state` of a slot that is no longer needed; the row stays until the slot is dropped."""
-
-
-def sync_name(subscription: str) -> str:
-    """The name of a subscription's tablesync worker in the catalog."""
-    return subscription + SYNC
-
-
-def owner_of(name: str) -> str:
-    """The subscription that a name in the catalog belongs to: its own, or its tablesync worker's."""
-    return name.removesuffix(SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +125,7 @@ def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
     If it follows the subscription's stream, the tablesync worker copies it beside the others; else it is copied where
     it is.
     """
-    rel = next(rel for rel in catalog.rels(name) if (rel.namespace, rel.name) == table)
+    rel = catalog.rels_by_name(name)[table]
     anew = RelRow(rel.namespace, rel.name, "d", INVALID, rel.path, rel.relid)
     if rel.state in FOLLOWS_STREAM and not name.endswith(SYNC):
         take_up(catalog, name, 0, bring_in=[anew], follow=(), remove=())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from bridge.track.refresh import sync_name
+from bridge.track.catalog_rows import sync_name
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,10 +52,10 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
     """
     sync = sync_name(name)
     with catalog.transaction() as db:
-        rels = {(rel.namespace, rel.name): rel for owner in (sync, name) for rel in catalog.rels(owner)}
+        rels = catalog.rels_by_name(name, sync)
         db.execute("DELETE FROM subscription_rel WHERE subscription = ?", (name,))
         _end_life(db, name)
-        kept = [rel for key, rel in sorted(rels.items()) if key in published]
+        kept = [rel for key, rel in rels.items() if key in published]
         db.executemany(
             "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
             "VALUES (?, ?, ?, ?, 0, ?, ?)",

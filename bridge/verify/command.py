@@ -22,8 +22,8 @@ from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.track import maintenance
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import sync_name
 from bridge.track.lock import STOP_FIRST, is_running, locked
-from bridge.track.refresh import sync_name
 from bridge.verify.source_table import Pace
 from bridge.verify.verdict import document_of, failed_document
 from bridge.verify.verification import Verification

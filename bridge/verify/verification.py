@@ -16,7 +16,7 @@ from bridge.apply.delta.delta_table import existing_schema, read_target_schema
 from bridge.apply.delta.point_in_time import TableAt, version_at
 from bridge.errors import BridgeError, TargetError, VerifyError
 from bridge.sync.copy_reader import key_of
-from bridge.track.refresh import sync_name
+from bridge.track.catalog_rows import sync_name
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
@@ -110,7 +110,7 @@ class Verification:
                 row, lsn, rels = (
                     self.catalog.subscription(name),
                     self.catalog.remote_lsn(name),
-                    [*self.catalog.rels(name), *self.catalog.rels(sync_name(name))],
+                    self.catalog.rels(name, sync_name(name)),
                 )
             if row is None or lsn is None:
                 raise VerifyError(f'subscription "{name}" has not begun, so it has no tables')

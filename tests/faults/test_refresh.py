@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from bridge import faults
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
@@ -162,7 +163,7 @@ def test_a_crash_at_every_step(spark, publisher, pipeline, monkeypatch):
                 lives.prepare()
         lives.live()
         publisher.execute(f"COMMIT PREPARED '{publisher.name}'")
-        assert bridge.catalog.subscription(refresh.sync_name(name)) is None
+        assert bridge.catalog.subscription(sync_name(name)) is None
         assert sorted(rel.name for rel in bridge.catalog.rels(name)) == sorted(TABLES)
         lives.live()
         native.wait_caught_up()
@@ -191,7 +192,7 @@ def test_an_error_at_every_step(spark, publisher, pipeline):
             lives.write()
             passed = lives.live(point, number, PySparkException)
             assert passed[point] >= number, (point, number, passed)
-            assert bridge.catalog.subscription(refresh.sync_name(name)) is None, point
+            assert bridge.catalog.subscription(sync_name(name)) is None, point
             wanted = [("public", table) for table in TABLES[1:]]
         lives.live()
         native.wait_caught_up()

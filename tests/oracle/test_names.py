@@ -23,15 +23,21 @@ from tests.oracle.native import NativeSubscriber
 CHANGES: Final = """
 INSERT INTO {table} SELECT n, 'inserted', n FROM generate_series(10, 19) n;
 UPDATE {table} SET {value} = {name_text} WHERE {key} < 12;
-UPDATE {table} SET {key} = 100 WHERE {key} = 12;
+UPDATE {table} SET {key} = 100, op = 7, _metadata = 7 WHERE {key} = 12;
 DELETE FROM {table} WHERE {key} = 13;
 """
-CREATED: Final = "CREATE SCHEMA {schema}; CREATE TABLE {table} ({key} int NOT NULL, {value} text, left_out int);\n"
+OTHERS: Final = ("_metadata", "_change_type", "_commit_version", "__index_level_0__", "new_0", "op", "action", "part")
+"""Columns with names that Spark, Delta, pandas and pgbridge use themselves."""
+CREATED: Final = (
+    "CREATE SCHEMA {schema}; CREATE TABLE {table} ({key} int NOT NULL, {value} text, left_out int, "
+    + ", ".join(f"{name} int DEFAULT {n}" for n, name in enumerate(OTHERS))
+    + ");\n"
+)
 KEYED: Final = "ALTER TABLE {table} ADD PRIMARY KEY ({key});\n"
 FILTERED: Final = """
 INSERT INTO {table} VALUES (1, {name_text}, 1), (-1, 'filtered', 2);
-CREATE PUBLICATION {publication} FOR TABLE {table} ({key}, {value}) WHERE ({key} > 0);
-"""
+CREATE PUBLICATION {publication} FOR TABLE {table} ({key}, {value}, OTHERS) WHERE ({key} > 0);
+""".replace("OTHERS", ", ".join(OTHERS))
 WITHOUT_A_KEY: Final = """
 INSERT INTO {table} VALUES (1, {name_text}, 1), (2, {name_text}, 1);
 ALTER TABLE {table} REPLICA IDENTITY FULL; CREATE PUBLICATION {publication} FOR TABLE {table};
@@ -41,7 +47,7 @@ ALTER TABLE {table} ADD COLUMN {name} text DEFAULT {name_text};
 ALTER TABLE {table} RENAME COLUMN {value} TO {schema};
 """
 AFTERWARDS: Final = (
-    "INSERT INTO {table} VALUES (200, 'afterwards', 1, NULL); UPDATE {table} SET {name} = 'x' WHERE {key} < 15;"
+    "INSERT INTO {table} ({key}, {name}) VALUES (200, 'afterwards'); UPDATE {table} SET {name} = 'x' WHERE {key} < 15;"
 )
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from bridge.track import refresh
+from bridge.track.catalog_rows import sync_name
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
 from tests.oracle.native import NativeSubscriber
@@ -46,14 +47,14 @@ def running(bridge):
 def wait_until(bridge, condition, timeout_s=180):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, bridge.catalog.last_error(refresh.sync_name(bridge.subscription.name))
+        assert time.monotonic() < deadline, bridge.catalog.last_error(sync_name(bridge.subscription.name))
         time.sleep(0.05)
 
 
 def settled(bridge):
     """Nothing is asked for, nothing is being brought in."""
     name = bridge.subscription.name
-    return not refresh.asked(bridge.catalog, name) and bridge.catalog.subscription(refresh.sync_name(name)) is None
+    return not refresh.asked(bridge.catalog, name) and bridge.catalog.subscription(sync_name(name)) is None
 
 
 @pytest.fixture
@@ -87,14 +88,14 @@ def test_add_remove_and_copy_afresh_under_load(spark, publisher, pair):
         publisher.execute("ALTER PUBLICATION pub ADD TABLE new; ALTER PUBLICATION pub DROP TABLE gone")
         native.execute(f"ALTER SUBSCRIPTION {native.name} REFRESH PUBLICATION")
         refresh.ask(bridge.catalog, name, [None, ("public", "spoilt")], copy_data=True)
-        wait_until(bridge, lambda: bridge.catalog.remote_lsn(refresh.sync_name(name)) is not None)
+        wait_until(bridge, lambda: bridge.catalog.remote_lsn(sync_name(name)) is not None)
         before = bridge.remote_lsn()
         wait_until(bridge, lambda: settled(bridge))
         assert bridge.remote_lsn() > before
     assert [rel.name for rel in bridge.catalog.rels(name)] == ["new", "old", "spoilt"]
     assert spark.read.format("delta").load(gone).count() >= 500, "its Delta table stays"
     assert slots(publisher) == []
-    assert not (bridge.folder / "state" / "spool" / refresh.sync_name(name)).exists()
+    assert not (bridge.folder / "state" / "spool" / sync_name(name)).exists()
     bridge.catch_up()
     native.wait_caught_up()
     for table in ("old", "new", "spoilt"):

@@ -31,7 +31,7 @@ from bridge.sync.server_check import ServerCheck
 from bridge.sync.tablesync import TableSync
 from bridge.track import refresh, reset
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import RelRow, sync_name
 from protocol.lsn import INVALID, Lsn
 from tests.simulation.lake import MemoryLake, MemorySession
 
@@ -218,7 +218,7 @@ class MemoryBridge:
             incarnation = (row.incarnation if row is not None else None) or f"i{int(server.end_lsn)}"
             faults.reach("slot_created")
             catalog.create_origin(NAME, server.end_lsn, incarnation, new, server.timeline)
-        for rel in catalog.rels(refresh.sync_name(NAME)):  # which the tablesync worker would copy, and hand over
+        for rel in catalog.rels(sync_name(NAME)):  # which the tablesync worker would copy, and hand over
             refresh.take_up(catalog, NAME, 0, bring_in=(), follow=[rel], remove=[("public", rel.name)])
         for rel in catalog.rels(NAME):
             if sync.needs_copy(rel):

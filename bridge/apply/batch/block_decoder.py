@@ -31,6 +31,7 @@ from bridge.apply.effects.operations import COMMANDS, INSERT
 from bridge.apply.target.target import unrepresentable_hint
 from bridge.errors import ApplyContext, ApplyError, TargetError
 from bridge.rowfilter.on_server.server_filter import VerdictError
+from bridge.sqltext.keywords import quote_identifier
 from protocol.columns import RowMessages
 from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.walsender import HEADER_BYTES
@@ -52,6 +53,12 @@ _KEYLESS_HISTORY = (
 )
 
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
+
+
+def _keyless(relation: Relation) -> str:
+    """What to run for a table without a key; a name of pg_catalog's is sent without its schema."""
+    table = f"{quote_identifier(relation.namespace or 'pg_catalog')}.{quote_identifier(relation.name)}"
+    return f"run on the server: ALTER TABLE {table} ADD PRIMARY KEY (…); or ALTER TABLE {table} REPLICA IDENTITY FULL"
 
 
 class _Decided(NamedTuple):
@@ -223,10 +230,8 @@ class BlockDecoder:
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,
                 relation=name,
-                hint=_KEYLESS_HISTORY
-                if mode == "history"
-                else f"run on the server: ALTER TABLE {name} ADD PRIMARY KEY (…); "
-                f"or ALTER TABLE {name} REPLICA IDENTITY FULL;",
+                hint=f"{_KEYLESS_HISTORY if mode == 'history' else _keyless(relation)}; then copy the table afresh, "
+                f"because these changes are from before that: {self._routes.copy_afresh(name)}",
             )
         seq = pa.array(rows + self._block.first_seq)
         olds: Collection[int] = old_positions(columns, relation, subscribed, collector.key) if changed else ()

@@ -147,6 +147,10 @@ class Routes:
         found = self.subscribed.get((namespace, name))
         return self._others(namespace, name) if found is None and self._others is not None else found
 
+    def copy_afresh(self, relation: str) -> str:
+        """The command that copies a table afresh."""
+        return remedies.resync(self._subscription, relation)
+
     def _key_shrank(self, relation: Relation) -> bool:
         """Whether the key has fewer columns than before: it is another key, or a column is no longer published."""
         key = frozenset(column.name for column in relation.columns if column.is_key)

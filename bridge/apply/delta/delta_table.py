@@ -109,7 +109,7 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
     fields = row_schema(mode, schema, path)
     if mode != "changelog":
         filled = asked(path, lambda: filled_of(spark, path))
-        fields = tuple(field._replace(filled=filled.get(field.name, "null")) for field in fields)
+        fields = tuple(field.filled_as(filled.get(field.name)) for field in fields)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
     return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
 
@@ -122,7 +122,7 @@ def written_schema(spark: SparkSession, path: str) -> StructType | None:
     if (schema := schema_of(spark, path)) is None:
         return None
     filled = filled_of(spark, path)
-    return StructType([field for field in schema.fields if filled[field.name] != "identity always"])
+    return StructType([field for field in schema.fields if filled[field.name].how != "identity always"])
 
 
 def placed(fields: TargetSchema, partition_by: Collection[str]) -> TargetSchema:

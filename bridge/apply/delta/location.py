@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.apply.target.filled import Filled
+    from bridge.apply.target.filled import Filling
 
 _NOTHING_AT_PATH: Final = frozenset({"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"})
 _NO_DELTA_TABLE: Final = frozenset({"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"})
@@ -105,17 +105,19 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
         raise
 
 
-def filled_of(spark: SparkSession, location: str) -> dict[str, Filled]:
+def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     """How the columns of an existing table are filled in rows that lack them, by name.
 
-    A Connect server does not tell how columns are generated: there it is as if they were not, and none is refused.
+    A Connect server tells neither how columns are generated, nor of a CHECK: there it is as if there were none of both,
+    and none is refused.
     """
     if is_remote():
         fields = json.loads(read_table(spark, location).schema.json())["fields"]
-        return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}))
+        return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
-    return filled_columns(log.unsafeVolatileSnapshot().metadata().schemaString())
+    metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
+    return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
 
 
 def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:

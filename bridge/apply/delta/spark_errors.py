@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from bridge.apply.target.location import quoted, sql_name
 from bridge.spark_outcome import root_text
 
 _MESSAGE_CHARACTERS = 600
@@ -115,16 +116,19 @@ def executor_hint(error: BaseException) -> str:
     return ""
 
 
-_BROKEN: Final = re.compile(
-    "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_MISSING_NOT_NULL_COLUMN_VALUE"
+_CHECK: Final = re.compile(r"CHECK constraint (?P<name>.+?) \(.*\) violated by row", re.DOTALL)
+_NOT_NULL: Final = re.compile(
+    r"NOT NULL constraint violated for column: (?P<name>.+?)\.?$"
+    r"|Column (?P<missing>.+?), which has a NOT NULL constraint,",
+    re.MULTILINE,
 )
 
 
-def constraint_hint(error: BaseException) -> str:
-    """Return what an operator can do about a row that a constraint of the Delta table refuses; empty for others."""
-    if not _BROKEN.search(str(error)):
-        return ""
-    return (
-        "the Delta table has a constraint that a published row does not meet. Drop it, in Spark: ALTER TABLE … DROP "
-        "CONSTRAINT …, or ALTER TABLE … ALTER COLUMN … DROP NOT NULL; or skip the transaction"
-    )
+def constraint_hint(error: BaseException, location: str) -> str:
+    """Return what an operator can do about a row that a constraint of a Delta table refuses; empty for other errors."""
+    what = "the Delta table has a constraint that a published row does not meet. To drop it, run in Spark: ALTER TABLE"
+    if check := _CHECK.search(str(error)):
+        return f"{what} {sql_name(location)} DROP CONSTRAINT {quoted(check['name'])}"
+    if column := _NOT_NULL.search(str(error)):
+        return f"{what} {sql_name(location)} ALTER COLUMN {quoted(column['name'] or column['missing'])} DROP NOT NULL"
+    return ""

@@ -181,7 +181,7 @@ def overwrite_keeping(rows: DataFrame, location: str, options: Mapping[str, str]
     missing = [name for name in layout.partition_by if name not in rows.columns]
     if missing:  # Delta adds other columns by itself, and those that their definition fills
         types, filled = read_table(rows.sparkSession, location).schema, filled_of(rows.sparkSession, location)
-        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name] == "null"}
+        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
         rows = rows.withColumns(nulls)
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}
     overwrite_table(rows, location, {**options, **condition})

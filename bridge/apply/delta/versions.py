@@ -26,20 +26,21 @@ from bridge.apply.delta.append import append_rows
 from bridge.apply.delta.arrow_source import checkpointed
 from bridge.apply.delta.bag import stored_identity
 from bridge.apply.delta.filter_changes import published_changes
-from bridge.apply.delta.location import read_table
+from bridge.apply.delta.location import filled_of, read_table
 from bridge.apply.delta.looked_up import unless_changed
 from bridge.apply.delta.merge import merge_into
-from bridge.apply.delta.schema import stored_changes
+from bridge.apply.delta.schema import is_variant, spark_type, stored_changes
 from bridge.apply.delta.table_forms import VALIDITY
 from bridge.apply.effects.operations import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.apply.target.location import quoted, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
     from bridge.apply.batch.table_changes import TableChanges
+    from bridge.apply.target.filled import Filling
     from bridge.apply.target.target import TargetColumn
 
 _THERE, _BEGIN, _CHANGE, _END = range(4)
@@ -68,6 +69,8 @@ def apply_versions(
         return  # only its columns have changed
     frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
     frame = stored_changes(frame, columns)
+    if any(field.filled == "default" for field in changes.target.schema):
+        frame = _with_defaults(frame, columns, filled_of(spark, changes.target.path))
     table = _History(spark, changes.target.path, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))
@@ -81,6 +84,18 @@ def apply_versions(
         append_rows(versions.filter("NOT close").select(*table.inserted()), table.path)
         return
     merge_into(versions, table.path, lambda view: table.statement(view, min(truncates, default=None)))
+
+
+def _with_defaults(frame: DataFrame, columns: Sequence[TargetColumn], filled: Mapping[str, Filling]) -> DataFrame:
+    """Give new rows the DEFAULT of columns that only the target has."""
+    own = {i: column for i, column in enumerate(columns) if column.type.oid == 0}
+    defaults = {
+        f"new_{i}": F.expr(filled[column.name].default).cast(spark_type(column.type.arrow))
+        for i, column in own.items()
+        if filled[column.name].default and not is_variant(column)
+    }
+    born = F.col("op") == INSERT
+    return frame.withColumns({name: F.when(born, value).otherwise(F.col(name)) for name, value in defaults.items()})
 
 
 def _truncates(frame: DataFrame) -> list[tuple[int, int]]:

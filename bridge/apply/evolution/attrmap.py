@@ -55,7 +55,8 @@ class Match:
         attnum: Its number; above the catalog's numbers if the catalog has no trace of the column.
         known: The column as it was known before; None for a new one.
         attribute: The column in the catalog; None if it has been dropped.
-        doubtful: Whether it may be another column, of the same name or type, that has been dropped.
+        doubtful: Whether it may be another column, of the same name or type, that has been dropped; or whether it may
+            have been there before, left out by a column list.
     """
 
     column: Column
@@ -102,7 +103,16 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Seq
         _match(column, number, known_by_attnum, by_attnum, left, names, unseen)
         for column, number, unseen in zip(columns, chosen, _unseen(chosen, known_by_attnum, by_attnum), strict=True)
     )
-    return Alignment(tuple(matches), tuple(absent))
+    # a list that has left columns out was altered since, or no other column could appear
+    listed = any(row.state == "hidden" and not _is_generated(by_attnum.get(row.attnum)) for row in known)
+    return Alignment(
+        tuple(replace(match, doubtful=match.doubtful or (listed and match.known is None)) for match in matches),
+        tuple(absent),
+    )
+
+
+def _is_generated(attribute: Attribute | None) -> bool:
+    return attribute is not None and attribute.generated != ""
 
 
 def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:

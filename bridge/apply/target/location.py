@@ -6,10 +6,14 @@ by `sql_name`; `bridge.apply.delta.location` reads and writes it. No other modul
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from bridge.errors import TargetError
 from bridge.warehouse import PREFIX, CatalogWarehouse, folded, unsupported_name
+
+_NO_TABLES: Final = frozenset({"_delta_log", "_samples"})  # DeltaTableUtils.findDeltaTableRoot
+_TIME_TRAVEL: Final = re.compile("@(?=(?:[vV][0-9]+|[0-9]{17})$)")  # DeltaTimeTravelSpec: @v<version>, @<time>
 
 OWN_NAMESPACE: Final = "pgbridge"
 """The schema, in a warehouse, of tables that are no published table's."""
@@ -66,9 +70,12 @@ def quoted(name: str) -> str:
 def table_path(warehouse: str, namespace: str, name: str) -> str:
     """`<warehouse>/<namespace>/<name>`; in a name, a slash is written %2F, and a percent sign %25.
 
-    A name `_delta_log` becomes `%5Fdelta_log`: otherwise Delta would take the folder above it for a Delta table.
+    So is what Delta would not take for a name. `_delta_log`, which makes a table of the folder above it, becomes
+    `%5Fdelta_log`, and so does `_samples`, where Delta looks for no table. `t@v1`, which to Delta is version 1 of `t`,
+    becomes `t%40v1`.
     """
     parts = [part.replace("%", "%25").replace("/", "%2F") for part in (namespace, name)]
     parts = ["%2E" * len(part) if part in {".", ".."} else part for part in parts]
-    parts = [part.replace("_", "%5F", 1) if part == "_delta_log" else part for part in parts]
+    parts = [part.replace("_", "%5F", 1) if part in _NO_TABLES else part for part in parts]
+    parts = [_TIME_TRAVEL.sub("%40", part) for part in parts]
     return "/".join([warehouse.rstrip("/"), *parts])

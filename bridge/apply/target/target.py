@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from bridge.apply.target.filled import check_filled
+from bridge.apply.target.filled import Filling, check_filled
 from bridge.apply.target.location import sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
@@ -41,6 +41,7 @@ class TargetField(NamedTuple):
         arrow: The type of its values; None for a Delta type that is not the type of any published column.
         sql_type: The type in Spark SQL, for messages.
         filled: What it has in rows that are written without it.
+        check: As in `Filling`.
     """
 
     name: str
@@ -48,6 +49,11 @@ class TargetField(NamedTuple):
     sql_type: str
     place: Place = Place.COLUMN
     filled: Filled = "null"
+    check: str = ""
+
+    def filled_as(self, filling: Filling | None) -> TargetField:
+        """The field of a table whose definition says how it is filled."""
+        return self if filling is None else self._replace(filled=filling.how, check=filling.check)
 
     def fitted(self, type_: ColumnType) -> ColumnType | None:
         """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
@@ -130,7 +136,8 @@ class Target:
 
     def check_filled(self, columns: Collection[str], *, keyed: bool) -> None:
         """As `bridge.apply.target.filled.check_filled`."""
-        check_filled(self.path, {field.name: field.filled for field in self.schema}, columns, keyed=keyed)
+        filled = {field.name: Filling(field.filled, field.check) for field in self.schema}
+        check_filled(self.path, filled, columns, keyed=keyed)
 
     def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
         """Return the columns of a Relation message, in any order, in the Delta table's types, which may be wider.

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.check.delta_protocol import FEATURES, RETENTION, check_conf, check_target, read_properties, read_protocol
+from bridge.check.delta_protocol import FEATURES, RETENTION, check_conf, check_target, read_metadata, read_protocol
 from bridge.check.finding import Level
 
 
@@ -135,5 +135,5 @@ def test_a_statement_that_removes_the_property(spark, tmp_path):
     assert found.level is Level.WARNING
     entry.rename(log / f"{0:020}.json")
     spark.sql(found.statement.removesuffix(";")).collect()
-    assert RETENTION not in read_properties(log)
+    assert RETENTION not in read_metadata(log)[1]
     assert look(log).level is Level.PASS

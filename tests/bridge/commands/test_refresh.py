@@ -11,7 +11,7 @@ from bridge.config import Subscription
 from bridge.errors import ConfigError, PublicationError
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import RelRow, sync_name
 from protocol.lsn import Lsn
 
 
@@ -51,7 +51,7 @@ def test_a_copy_that_failed_is_tried_again(catalog, subscription):
     chosen = subscription("CREATE PUBLICATION p FOR TABLE a, b")
     nothing = ['subscription "shop": nothing to refresh, its tables are the published ones']
     assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == nothing
-    catalog.record_error(refresh.sync_name("shop"), "permission denied for table b", counter=None)
+    catalog.record_error(sync_name("shop"), "permission denied for table b", counter=None)
     lines = ['subscription "shop" is refreshed (now)', "  public.b: its copy is tried again"]
     assert ask(chosen, catalog, resync=[], copy_data=None, when="now") == lines
     assert [row.table for row in refresh.asked(catalog, "shop")] == [None]

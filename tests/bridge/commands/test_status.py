@@ -18,7 +18,7 @@ from bridge.publication.differences import Comparison, Difference
 from bridge.receive.slot import ReplicationConnection
 from bridge.track import followed, maintenance, refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow
+from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_subscription_that_the_catalog_does_not_know(shop, tmp_path):
 def test_tables_that_are_being_brought_in(shop):
     """They are copied until they are handed over, wherever in their own stream; their error is the subscription's."""
     settings, catalog = shop
-    sync = refresh.sync_name("shop")
+    sync = sync_name("shop")
     catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "b", "r", Lsn(0x50), "/lake/public/b")])
     rels = [RelRow("public", name, state, Lsn(0), f"/{name}") for name, state in zip("acde", "idsr", strict=True)]
     refresh.take_up(catalog, "shop", 0, bring_in=rels, follow=(), remove=())

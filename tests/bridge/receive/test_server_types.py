@@ -10,7 +10,7 @@ from bridge.errors import PublisherError
 from bridge.receive.server_types import ServerTypes
 
 if TYPE_CHECKING:
-    from protocol.values.types import TypeInfo
+    from protocol.values.pg_type import TypeInfo
 
 INT4, NUMERIC_9_2 = (23, -1), (1700, (9 << 16) + 2 + 4)
 

@@ -19,7 +19,7 @@ from bridge.sync import added_tables
 from bridge.sync.added_tables import AddedTables
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.track.position import ServerHistory
 from protocol.lsn import INVALID, Lsn
 from tests.bridge.every_error import POLICY, name
@@ -46,7 +46,7 @@ class Worker:
 
     @staticmethod
     def needed(catalog: Catalog, subscription: str) -> bool:
-        return catalog.subscription(refresh.sync_name(subscription)) is not None
+        return catalog.subscription(sync_name(subscription)) is not None
 
     def end_at(self, _lsn: Lsn, _giving_up: threading.Event) -> None:
         self.stop()
@@ -77,7 +77,7 @@ def shop(tmp_path, workers):
 
 def synchronized(catalog, lsn, timeline=None, *, position=INVALID):
     """The tablesync worker has copied its tables and applied their changes up to an LSN."""
-    name = refresh.sync_name("shop")
+    name = sync_name("shop")
     catalog.create_origin(name, lsn, "def", [], timeline)
     catalog.put_rel(name, RelRow("public", "b", "s", lsn, NEW.path, position=position, timeline=timeline))
 
@@ -175,7 +175,7 @@ def test_a_table_that_was_not_copied_is_set_apart(shop, workers, error, own, ret
     catalog.put_rel("shop", NEW)
     added.set_apart({NEW: error}, threading.Event(), lambda: SERVER)
     assert [rel.name for rel in catalog.rels("shop")] == ["a"]
-    assert [rel.name for rel in catalog.rels(refresh.sync_name("shop"))] == ["b"]
-    assert catalog.last_error(refresh.sync_name("shop")).message == str(error)
+    assert [rel.name for rel in catalog.rels(sync_name("shop"))] == ["b"]
+    assert catalog.last_error(sync_name("shop")).message == str(error)
     assert catalog.subscription("shop").sync_error_count == int(counts_in_copy(error))
     assert len(workers) == 1

@@ -18,9 +18,8 @@ from bridge.config import Subscription
 from bridge.errors import TableAhead, TargetError
 from bridge.session import fork
 from bridge.sync.tablesync import TableSync
-from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import RelRow, sync_name
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 
@@ -125,7 +124,7 @@ def test_a_table_with_more_than_the_server_is_copied_afresh(world, lsn, timeline
     assert words in str(caught.value)
     assert "copied afresh" in caught.value.hint
     assert world.catalog.rels(world.name) == []
-    (rel,) = world.catalog.rels(refresh.sync_name(world.name))
+    (rel,) = world.catalog.rels(sync_name(world.name))
     assert (rel.state, rel.since_lsn, rel.timeline) == ("d", 0, None)
     assert world.sync.needs_copy(rel)
     assert world.follow() == {}
@@ -188,7 +187,7 @@ def test_a_restore_to_a_time_is_refused(world):
 
 def test_a_table_of_a_tablesync_worker(spark, tmp_path):
     """It names the subscription in its hint; handed over, the subscription reads the same position."""
-    name = refresh.sync_name("shop")
+    name = sync_name("shop")
     world = World(spark, tmp_path, name)
     with closing(world.catalog):
         (subscribed,) = world.follow().values()

@@ -10,7 +10,7 @@ from bridge.receive.publisher import Publisher
 from bridge.sync.refresh import Plan, Refresh, plan
 from bridge.sync.tablesync import TableSync
 from bridge.track import refresh
-from bridge.track.catalog_rows import RelRow
+from bridge.track.catalog_rows import RelRow, sync_name
 from bridge.track.refresh import RefreshRow
 from protocol.lsn import Lsn
 
@@ -122,7 +122,7 @@ def taken(bridge, *tables, copy_data=True):
 def states(bridge):
     """Of the tables that follow, and of those that are to be brought in."""
     name = bridge.subscription.name
-    return [{rel.name: rel.state for rel in bridge.catalog.rels(n)} for n in (name, refresh.sync_name(name))]
+    return [{rel.name: rel.state for rel in bridge.catalog.rels(n)} for n in (name, sync_name(name))]
 
 
 def test_added_and_removed(begun):
@@ -154,7 +154,7 @@ def test_without_a_copy_they_follow_at_once(spark, begun):
     assert states(bridge) == [{"here": "r", "new": "r", "for.eign": "r"}, {}]
     assert bridge.rows("new") == []
     assert bridge.rows("public.for.eign") == [{"id": 9, "t": "somebody's"}]
-    assert bridge.catalog.subscription(refresh.sync_name(bridge.subscription.name)) is None
+    assert bridge.catalog.subscription(sync_name(bridge.subscription.name)) is None
 
 
 def test_a_table_is_added_over_the_rows_that_its_delta_table_has(spark, begun):
@@ -180,10 +180,8 @@ def test_copied_afresh(begun):
     (event,) = events
     assert event["event"] == "table cannot be copied afresh: it is not published"
     assert event["relation"] == "public.unknown"
-    here = bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))[0]
-    bridge.catalog.put_rel(
-        refresh.sync_name(bridge.subscription.name), RelRow("public", "here", "f", Lsn(5), here.path)
-    )
+    here = bridge.catalog.rels(sync_name(bridge.subscription.name))[0]
+    bridge.catalog.put_rel(sync_name(bridge.subscription.name), RelRow("public", "here", "f", Lsn(5), here.path))
     taken(bridge, ("public", "here"))
     assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
 

@@ -15,9 +15,8 @@ from bridge.config import Subscription
 from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import SlotStatus
 from bridge.sync.server_check import ServerCheck, refused_by
-from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.track.held import held, note_timeline
 from bridge.track.position import Position, ServerHistory
 from protocol.lsn import Lsn
@@ -153,7 +152,7 @@ def test_the_server_lost_what_only_a_table_and_a_batch_have(world):
     assert batch is not None
     assert batch.undoing
     assert world.catalog.rels("shop") == [A]
-    assert world.catalog.rels(refresh.sync_name("shop")) == [RelRow("public", "b", "d", Lsn(0), "/lake/b")]
+    assert world.catalog.rels(sync_name("shop")) == [RelRow("public", "b", "d", Lsn(0), "/lake/b")]
     assert world.catalog.skip_lsn("shop") is None
     assert world.held.origin == Position("7", 2, Lsn(0x100), Lsn(0x140))
     warnings = [log for log in logs if log["log_level"] == "warning"]
@@ -218,7 +217,7 @@ def test_a_standby_that_lags_is_waited_for(world):
 
 
 def test_a_tablesync_worker_names_its_subscription(world):
-    name = refresh.sync_name("shop")
+    name = sync_name("shop")
     error = refused_by(world.held, ServerHistory("7", 1, Lsn(0)), name)
     assert error is not None
     assert error.hint is not None

@@ -19,9 +19,8 @@ from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
-from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.track.held import held
 from protocol.lsn import Lsn
 
@@ -311,7 +310,7 @@ def test_the_server_went_back_to_between_the_origin_and_a_table(private_server, 
     restored.catalog.drop_batch("s")
     assert restored.start() == 2
     assert restored.catalog.rels("s") == [kept]
-    assert restored.catalog.rels(refresh.sync_name("s")) == [RelRow("public", "t", "d", Lsn(0), "/lake/t")]
+    assert restored.catalog.rels(sync_name("s")) == [RelRow("public", "t", "d", Lsn(0), "/lake/t")]
     restored.catalog.close()
 
 

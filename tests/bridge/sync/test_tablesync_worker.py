@@ -16,6 +16,7 @@ from bridge.errors import ApplyError, PublisherError, SyncError, counts_in_copy
 from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
 from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
+from bridge.track.catalog_rows import sync_name
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
@@ -34,11 +35,11 @@ def test_errors_that_stay_count_and_the_subscriptions_own_disable(tmp_path, rais
     """As those of the subscription's worker: an object store that is away disables nothing; a missing GRANT counts."""
     spark: Any = None
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
-        for registered in ("s", refresh.sync_name("s")):
+        for registered in ("s", sync_name("s")):
             catalog.register(registered, enabled=True)
         worker = TableSyncWorker(subscription("slot").model_copy(update={"disable_on_error": True}), spark, catalog)
         assert worker._failed(raised) is not own
-        row, error = catalog.subscription("s"), catalog.last_error(refresh.sync_name("s"))
+        row, error = catalog.subscription("s"), catalog.last_error(sync_name("s"))
         assert row is not None
         assert (row.sync_error_count, row.enabled) == (int(counts_in_copy(raised)), not own)
         assert error is not None
@@ -51,7 +52,7 @@ def test_a_disable_meanwhile_is_not_a_failure(tmp_path):
     """So that ENABLE finds nothing that gave up."""
     spark: Any = None
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
-        for registered, enabled in (("s", False), (refresh.sync_name("s"), True)):
+        for registered, enabled in (("s", False), (sync_name("s"), True)):
             catalog.register(registered, enabled=enabled)
         worker = TableSyncWorker(subscription("slot"), spark, catalog)
         worker._failed(SyncError("cut short"))
@@ -90,7 +91,7 @@ def asked(bridge, *tables, copy_data=True):
 
 
 def coming(bridge):
-    return {rel.name: rel.state for rel in bridge.catalog.rels(refresh.sync_name(bridge.subscription.name))}
+    return {rel.name: rel.state for rel in bridge.catalog.rels(sync_name(bridge.subscription.name))}
 
 
 @pytest.mark.usefixtures("restored")

@@ -61,6 +61,8 @@ def test_a_table_is_one_subscriptions(started):
     assert started.claim("other", ["/lake/y", "/lake/public/t1"]) == ("/lake/public/t1", "shop")
     assert started.claim("shop", ["/lake/public/t1", "/lake/y"]) is None
     assert started.claim("other", ["/link/y"], lambda path: path.replace("link", "lake")) == ("/link/y", "shop")
+    assert started.claim("shop:sync", ["/lake/public/t1"]) is None, "tables move between a subscription and its worker"
+    started.release("shop:sync")
     started.release("shop")
     assert started.claim("other", ["/lake/y"]) is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.track import commits, refresh, reset
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import AppliedBatch, RelRow
+from bridge.track.catalog_rows import AppliedBatch, RelRow, sync_name
 from bridge.track.schema import _SINCE
 from protocol.lsn import Lsn
 
@@ -78,7 +78,7 @@ def test_a_table_leaves_to_be_copied_afresh_and_joins_when_it_is_handed_over(cat
     catalog.advance_origin("sub", Lsn(0x20))
     refresh.take_up(catalog, "sub", 1, bring_in=[rel("a", "d", 0)], follow=[], remove=[("public", "b")])
     assert found(catalog)[2:] == [("left", ["b"], 0x20, 0x20), ("left", ["a"], 0x20, 0x20)]
-    sync = refresh.sync_name("sub")
+    sync = sync_name("sub")
     catalog.create_origin(sync, Lsn(0x30), "inc", [])
     catalog.put_rel(sync, rel("a", "r", 0x30))
     catalog.finish_batch(sync, Lsn(0x40), applied=applied("a"))

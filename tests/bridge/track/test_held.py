@@ -9,7 +9,7 @@ import pytest
 
 from bridge.track import refresh, reset
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import AppliedBatch, BatchIntent
+from bridge.track.catalog_rows import AppliedBatch, BatchIntent, sync_name
 from bridge.track.held import ahead_of_origin, fence_lsn, give_up_batch, held, note_timeline, timeline_begins
 from bridge.track.position import Position
 from bridge.track.recovery import Held
@@ -83,7 +83,7 @@ def test_a_lower_fence_keeps_the_timeline_of_the_higher_one(shop):
 
 
 def test_a_tablesync_worker_has_its_own(shop):
-    name = refresh.sync_name("shop")
+    name = sync_name("shop")
     refresh.take_up(shop, "shop", 0, bring_in=[replace(T1, state="d")], follow=(), remove=())
     assert held(shop, name) is None
     shop.create_origin(name, Lsn(0x300), "def", [], 4)
@@ -122,7 +122,7 @@ def test_where_timelines_begin_ends_with_a_subscriptions_life(shop):
     note_timeline(shop, "shop", server_on(2, begin=0x80))
     reset.start_afresh(shop, "shop", {("public", "t1")})
     assert timeline_begins(shop, "shop") == {}
-    name = refresh.sync_name("shop")
+    name = sync_name("shop")
     refresh.take_up(shop, "shop", 0, bring_in=[replace(T1, state="d")], follow=(), remove=())
     shop.create_origin(name, Lsn(0x300), "def", [], 4)
     note_timeline(shop, name, server_on(4, begin=0x80))

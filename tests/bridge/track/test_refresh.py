@@ -9,7 +9,7 @@ import pytest
 
 from bridge.track import commits, refresh, stats
 from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow
+from bridge.track.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow, owner_of, sync_name
 from bridge.track.held import held, note_timeline
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import server_on
@@ -17,7 +17,7 @@ from tests.bridge.track.made_catalog import server_on
 OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")
 NEW = RelRow("public", "new", "i", Lsn(0), "/lake/public/new")
 OTHER = RelRow("public", "other", "i", Lsn(0), "/lake/public/other")
-SYNC = refresh.sync_name("shop")
+SYNC = sync_name("shop")
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_what_is_known_of_columns_goes_along(catalog):
     catalog.put_columns(SYNC, 7, [before])
     refresh.begin_anew(catalog, "shop")
     assert catalog.columns(SYNC) == {}
-    assert refresh.owner_of(SYNC) == refresh.owner_of("shop") == "shop"
+    assert owner_of(SYNC) == owner_of("shop") == "shop"
 
 
 def test_no_hand_over_while_changes_are_missing(catalog):

@@ -174,11 +174,18 @@ class Beside:
             if not isinstance(error, BridgeError):
                 self.outcome.failures.append(f"an error that is not the bridge's own: {error!r}")
                 return
-            commands = _COMMAND.findall(str(error))
+            # a warning from before, of a table that the error names, may have named the way
+            texts = [
+                str(error),
+                *(text for table in self._names(str(error)) for text in self.outcome.said.get(table, ())),
+            ]
+            commands = [command for text in texts for command in _COMMAND.findall(text)]
             if not commands:
                 self.outcome.failures.append(f"stopped without a command that helps: {error}")
                 return
-            self._typed(commands[0])
+            refused = self._typed(commands[0])
+            if refused is not None:
+                self._typed(refused)
         self.outcome.failures.append(f"the remedy does not help: {error}")
 
     def _life(self) -> BaseException | None:
@@ -208,8 +215,8 @@ class Beside:
         """The tables that a text names."""
         return set(re.findall(r"\b[ab]\.\w+", text))
 
-    def _typed(self, command: str) -> None:
-        """Type a command of pgbridge's."""
+    def _typed(self, command: str) -> str | None:
+        """Type a command of pgbridge's; returns the one that its refusal names, if it is refused."""
         assert self.bridge is not None
         self.outcome.trace.append(f"-- pgbridge {command}")
         subscription = self.bridge.subscription
@@ -236,6 +243,8 @@ class Beside:
         self.outcome.trace += [f"--   {line}" for line in out.getvalue().splitlines()]
         if code:
             self.outcome.trace.append(f"--   exit code {code}")
+        named = _COMMAND.findall(out.getvalue()) if code else []
+        return named[0] if named else None
 
     # --- the verdict --------------------------------------------------------------------------------------------------
 

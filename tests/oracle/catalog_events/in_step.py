@@ -53,6 +53,7 @@ class InStep:
         options: dict[str, str | bool] = {"synchronous_commit": "on", "disable_on_error": True}
         self.native = NativeSubscriber(twin.conninfo, ["pub"], options=options, schema="\n".join(schema))
         self._behind = True
+        self._names = self._published()
 
     def take(self, step: Step) -> None:
         """Execute a step on the twin, and keep the subscriber in step."""
@@ -66,19 +67,31 @@ class InStep:
                     self._execute(text)
         elif isinstance(step, Refresh):
             self.wait()
-            self._empty_added_tables()
+            self._prepare()
             self._execute(f"ALTER SUBSCRIPTION {self.native.name} REFRESH PUBLICATION")
             self._behind = True
             self.wait()
 
-    def _empty_added_tables(self) -> None:
-        """As an operator must before a table is copied again."""
-        published = {
-            name
-            for (name,) in self.twin.query("SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables")
-        }
-        for name in sorted(published - self.subscribed()):
+    def _prepare(self) -> None:
+        """As an operator must before tables are copied again: they are empty, and one with another name is another."""
+        published, subscribed = self._published(), self.subscribed()
+        for name in sorted(published & subscribed - self._names):
+            short = name.partition(".")[2]
+            self._execute(f"CREATE TABLE {name}_like (LIKE {name} INCLUDING ALL)")
+            self._execute(f"DROP TABLE {name}")
+            self._execute(f"ALTER TABLE {name}_like RENAME TO {short}")
+        for name in sorted(published - subscribed):
             self._execute(f"TRUNCATE {name}")
+        self._names = published
+
+    def _published(self) -> set[str]:
+        rows = self.twin.query("SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables")
+        return {name for (name,) in rows}
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a refresh would add or remove tables."""
+        return self._published() != self._names
 
     def subscribed(self) -> set[str]:
         """The subscriber's tables."""
@@ -153,12 +166,20 @@ def make_history(twin: Publisher, seed: int, n_steps: int) -> tuple[list[str], l
     steps: list[Step] = [CatchUp()]
     side.wait()
     choices = generator.random
+    running = refreshes = False
     for _ in range(n_steps):
         if choices.random() < 1.5 / n_steps:
-            steps += [CatchUp()] if choices.random() < _STOPPED_SHARE else [CatchUp(), Run()]
+            running = choices.random() >= _STOPPED_SHARE
+            steps += [CatchUp(), Run()] if running else [CatchUp()]
+            if refreshes:
+                side.take(Refresh())
+            refreshes = False
         if choices.random() < 1.0 / n_steps:
-            side.take(Refresh())
             steps.append(Refresh())
+            # a stopped bridge does what it was asked for at its next start, and finds the tables of that moment
+            refreshes = not running and (refreshes or side.is_outdated)
+            if not refreshes:
+                side.take(Refresh())
         transaction = generator.transaction(choices.choice((1, 1, 2, 3, 6)))
         if transaction is not None:
             side.take(transaction)
@@ -169,6 +190,8 @@ def make_history(twin: Publisher, seed: int, n_steps: int) -> tuple[list[str], l
         except psycopg.Error:
             continue
         steps.append(Transaction((statement,)))
+    if refreshes:
+        side.take(Refresh())
     side.wait()
     steps.append(CatchUp())
     return before, steps, side

@@ -41,6 +41,7 @@ def test_changes_without_any_identity_are_refused_with_what_to_run():
         batcher(subscribed(nothing)).form([transaction(100, nothing, Delete(2, key_tuple=(text("x"),)))], Lsn(50))
     assert "ALTER TABLE public.log ADD PRIMARY KEY" in caught.value.hint
     assert "ALTER TABLE public.log REPLICA IDENTITY FULL" in caught.value.hint
+    assert "--resync public.log" in caught.value.hint
     assert caught.value.context.relation == "public.log"
 
 

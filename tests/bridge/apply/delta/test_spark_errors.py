@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply.delta.spark_errors import catalog_hint, executor_hint, store_hint, summary
+from bridge.apply.delta.spark_errors import catalog_hint, constraint_hint, executor_hint, store_hint, summary
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():
@@ -87,3 +87,28 @@ def test_an_error_of_an_executor(text, words):
 
 def test_errors_of_no_executor():
     assert executor_hint(RuntimeError("division by zero")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        (
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small (abs(n) < 100) violated by row with values:",
+            "DROP CONSTRAINT `small`",
+        ),
+        (
+            "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: a b.\n",
+            "ALTER COLUMN `a b` DROP NOT NULL",
+        ),
+        (
+            "[DELTA_MISSING_NOT_NULL_COLUMN_VALUE] Column c, which has a NOT NULL constraint, is missing from the data",
+            "ALTER COLUMN `c` DROP NOT NULL",
+        ),
+    ],
+)
+def test_the_statement_that_drops_a_broken_constraint(text, statement):
+    assert constraint_hint(Exception(text), "/l/t").endswith(f": ALTER TABLE delta.`/l/t` {statement}")
+
+
+def test_other_errors_have_no_constraint():
+    assert constraint_hint(Exception("[DELTA_CONCURRENT_APPEND]"), "/l/t") == ""

@@ -207,3 +207,18 @@ def test_a_settled_column_is_as_it_was(was, columns, now, expected, doubtful):
     assert found is not None
     assert [match.attnum for match in found.matches] == expected
     assert any(match.doubtful for match in found.matches) == doubtful
+
+
+@pytest.mark.parametrize(
+    ("now", "doubtful"),
+    [
+        ([*catalog("id", "c", "new")], True),
+        ([*catalog("id", None, "new")], True),
+        ([*catalog("id"), Attribute(2, "c", INT, -1, generated="s"), Attribute(3, "new", INT, -1)], False),
+    ],
+)
+def test_a_column_that_appears_under_a_list_may_be_an_old_one(now, doubtful):
+    """The list was altered, or it could not appear. Without a list only a generated column is left out."""
+    found = align(known("id", "{c}"), message("id", "new"), now)
+    assert found is not None
+    assert [match.doubtful for match in found.matches] == [False, doubtful]

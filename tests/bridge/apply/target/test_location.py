@@ -32,6 +32,10 @@ NAME = (
         ("public", "..", "/lake/public/%2E%2E"),
         ("_delta_log", "_delta_log", "/lake/%5Fdelta_log/%5Fdelta_log"),
         ("public", "_t.é", "/lake/public/_t.é"),
+        ("_samples", "_samples", "/lake/%5Fsamples/%5Fsamples"),
+        ("a@V0", "t@v12", "/lake/a%40V0/t%40v12"),
+        ("public", "t@20240101000000000", "/lake/public/t%4020240101000000000"),
+        ("public", "a@v1b", "/lake/public/a@v1b"),
     ],
 )
 def test_table_path(namespace, name, path):
@@ -39,7 +43,20 @@ def test_table_path(namespace, name, path):
 
 
 def test_different_tables_never_share_a_path():
-    names = ["_delta_log", "%5Fdelta_log", "a/b", "a%2Fb", "a%b", "a%25b", ".", "%2E", ".."]
+    names = [
+        "t@v1",
+        "t%40v1",
+        "t%2540v1",
+        "_delta_log",
+        "%5Fdelta_log",
+        "a/b",
+        "a%2Fb",
+        "a%b",
+        "a%25b",
+        ".",
+        "%2E",
+        "..",
+    ]
     assert len({table_path("w", "public", name) for name in names}) == len(names)
 
 
