@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +19,17 @@ _CUT: Final = 200
 
 INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
 """Writes a configuration file."""
+
+
+def install(extra: str) -> str:
+    """Install what an extra of pgbridge needs, beside it: pgbridge itself is in no registry."""
+    try:
+        declared = importlib.metadata.requires("pgbridge") or ()
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return f"pip install '.[{extra}]'"
+    of_extra = re.compile(rf"(.+?)\s*;\s*extra == [\"']{extra}[\"']")
+    wanted = [found[1] for requirement in declared if (found := of_extra.fullmatch(requirement))]
+    return f"pip install {shlex.join(wanted)}"
 
 
 def run(config_file: Path) -> str:

@@ -126,5 +126,5 @@ def constraint_hint(error: BaseException) -> str:
         return ""
     return (
         "the Delta table has a constraint that a published row does not meet. Drop it, in Spark: ALTER TABLE … DROP "
-        "CONSTRAINT …, or ALTER TABLE … ALTER COLUMN … DROP NOT NULL; or skip the transaction"
+        "CONSTRAINT …; or ALTER TABLE … ALTER COLUMN … DROP NOT NULL; or skip the transaction"
     )
