@@ -71,6 +71,7 @@ def statements(text: str) -> list[str]:
 def filled(text: str) -> str:
     """A text with a value for what is computed."""
     text = re.sub(r"AS OF \{[^{}]*\}", "AS OF 1", text).replace("{added}", "x INT")
+    text = re.sub(r"\{literal\([^{}]*\)\}", "'x'", text)
     return re.sub(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|…", "x", text).removesuffix(" -- or: ")
 
 
