@@ -15,6 +15,7 @@ TABLE: dict[str, Any] = {
     "relation": "public.t",
     "rows": 3,
     "could_not": None,
+    "changelog": False,
     "left_out": 0,
     "partly": False,
     "repaired": False,
