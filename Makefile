@@ -1,5 +1,5 @@
 # Every target makes what it needs: a virtual environment in .venv with the package installed from this checkout.
-# It wants Python 3.11+, Java 17+ and the network once, for pip and for Spark's packages.
+# It wants Python 3.11+, Java 17, 21 or 25, and the network once, for pip and for Spark's packages.
 #
 #   make demo                              the main job on a private PostgreSQL, shown live and proved at the end
 #   make test                              lint, types, tests
@@ -75,5 +75,6 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'pgbridge needs Python 3.11 or newer: make PYTHON=...' >&2; exit 1; }
 	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
-	  [ "$${version:-0}" -ge 17 ] || { echo 'pgbridge needs Java 17 or newer, on the PATH or in JAVA_HOME' >&2; exit 1; }
+	  case "$$version" in 17|21|25) ;; *) \
+	    echo 'pgbridge needs Java 17, 21 or 25, on the PATH or in JAVA_HOME' >&2; exit 1;; esac
 	$(PYTHON) -m venv $(VENV)

@@ -20,7 +20,7 @@ from bridge.commands.enable import set_enabled
 from bridge.commands.init import write
 from bridge.commands.skip import set_skip
 from bridge.commands.state import opened
-from bridge.errors import BridgeError, ConfigError, SparkLost
+from bridge.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.printable import printable
 from bridge.signals import StopSignals, ViewSignals
 
@@ -375,4 +375,4 @@ def main() -> None:
         app()
     except BridgeError as error:
         echo_error(error)
-        sys.exit(2 if isinstance(error, ConfigError) else 3 if isinstance(error, SparkLost) else 1)
+        sys.exit(2 if isinstance(error, (ConfigError, InvalidLsn)) else 3 if isinstance(error, SparkLost) else 1)

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
-from bridge import log
+from bridge import log, remedies
 from bridge.detached import detached
 from bridge.errors import SparkLost
 from bridge.spark_master import CONNECT
@@ -256,7 +256,7 @@ def _import() -> None:
     except (ImportError, PySparkException) as error:
         raise SparkLost(
             f"Spark Connect needs packages that are not installed: {_first_line(error)}",
-            hint="install pgbridge with its extra connect: pip install 'pgbridge[connect]'",
+            hint=f"install them: {remedies.install('connect')}",
         ) from error
     # PySpark's functions then make columns for Connect: a process has sessions of one kind
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"

@@ -17,7 +17,7 @@ from bridge import config
 from bridge.commands.drop import drop
 from bridge.commands.state import State
 from bridge.config_errors import explain
-from bridge.errors import ConfigError, SkipError, StateError
+from bridge.errors import ConfigError, StateError
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked
 from bridge.track.skip_lsn import parse
@@ -205,11 +205,7 @@ class Subscription:
             SkipError: It is not an LSN, or that transaction is handled already.
         """
         with self._catalog() as catalog:
-            try:
-                skip_lsn = parse(lsn or "none", catalog.remote_lsn(self.name))
-            except ValueError as error:
-                raise SkipError(str(error)) from error
-            catalog.set_skip_lsn(self.name, skip_lsn)
+            catalog.set_skip_lsn(self.name, parse(lsn or "none", catalog.remote_lsn(self.name)))
 
     def enable(self) -> None:
         """ALTER SUBSCRIPTION … ENABLE, after `disable_on_error`."""

@@ -9,7 +9,8 @@
         PublisherWentBack   the server has lost WAL that is durable here
         AnotherServer       the connection leads to another server than the one that the subscription began with
         StreamError         the server ended the stream with an error
-      SkipError             an LSN for `skip` or `origin --advance` is not possible
+      SkipError             an LSN for `skip`, `replay` or `origin --advance` is not possible
+        InvalidLsn          the text is no LSN
       PublicationError      publications contradict each other or the tables
       VerifyError           source and target could not be compared
       TargetError           a Delta table is not as it must be
@@ -139,6 +140,10 @@ class StreamError(PublisherError):
 
 class SkipError(BridgeError):
     """An LSN that an operator gave cannot be used; the message is PostgreSQL's."""
+
+
+class InvalidLsn(SkipError):
+    """A text that an operator gave is no LSN: a wrong argument."""
 
 
 class PublicationError(BridgeError):

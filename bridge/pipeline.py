@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from bridge import faults
+from bridge import faults, remedies
 from bridge.apply.applier import Applier
 from bridge.apply.batch.batcher import Batcher
 from bridge.apply.delta import messages
@@ -180,6 +180,8 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
             return True
         binary = isinstance(error.__cause__, UnsupportedBinary)
         if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
+            if binary and catalog.prepared(name):
+                error.hint = remedies.of_prepared_binary(owner_of(name), error.context)
             raise
         log.info("receiving the same transactions again, as text", reason=error.message)
         return True

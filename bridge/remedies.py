@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bridge.errors import ApplyContext
     from protocol.lsn import Lsn
 
 _CUT: Final = 200
@@ -16,6 +19,17 @@ _CUT: Final = 200
 
 INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
 """Writes a configuration file."""
+
+
+def install(extra: str) -> str:
+    """Install what an extra of pgbridge needs, beside it: pgbridge itself is in no registry."""
+    try:
+        declared = importlib.metadata.requires("pgbridge") or ()
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return f"pip install '.[{extra}]'"
+    of_extra = re.compile(rf"(.+?)\s*;\s*extra == [\"']{extra}[\"']")
+    wanted = [found[1] for requirement in declared if (found := of_extra.fullmatch(requirement))]
+    return f"pip install {shlex.join(wanted)}"
 
 
 def run(config_file: Path) -> str:
@@ -36,13 +50,28 @@ def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) ->
         key: The key's columns.
         values: Their values as text; one that may be cut cannot be looked for.
     """
+    row = row_condition(key, values)
     remove = "remove the existing row, or have the stream overwrite it"
-    if all(value is not None and len(value) < _CUT and "\\" not in value for value in values):
-        texts = [str(value).replace("'", "\\'") for value in values]
-        quoted = [name.replace("`", "``") for name in key]
-        row = " AND ".join(f"`{name}` = '{text}'" for name, text in zip(quoted, texts, strict=True))
+    if row is not None:
         remove = f"to remove the existing row, run in Spark: DELETE FROM {table} WHERE {row}; or have it overwritten"
     return f'{remove}: set conflict = "apply_remote", then run: pgbridge reload'
+
+
+def of_prepared_binary(subscription: str, context: ApplyContext) -> str:
+    """What to do about a prepared transaction whose values were kept in a form that cannot be read."""
+    skipped = f"to skip the transaction, run: {skip(subscription, context.finish_lsn)}"
+    if context.relation is not None:
+        skipped += f"; then, to have its changes, run: {resync(subscription, context.relation)}"
+    return f"its values came in binary form when it was prepared, and are not sent again; {skipped}"
+
+
+def row_condition(key: Sequence[str], values: Sequence[str | None]) -> str | None:
+    """A condition in Spark SQL for the row with a key; None if one of the key's texts may be cut."""
+    if any(value is None or len(value) >= _CUT or "\\" in value for value in values):
+        return None
+    texts = [str(value).replace("'", "\\'") for value in values]
+    quoted = [name.replace("`", "``") for name in key]
+    return " AND ".join(f"`{name}` = '{text}'" for name, text in zip(quoted, texts, strict=True))
 
 
 def refresh(subscription: str) -> str:

@@ -21,7 +21,7 @@ from bridge.track.catalog_rows import sync_name
 from bridge.track.fsync import fsync
 from bridge.track.held import ahead_of_origin
 from bridge.track.lock import STOP_FIRST, locked
-from protocol.lsn import Lsn
+from bridge.track.skip_lsn import given_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config import Config, Subscription
+    from protocol.lsn import Lsn
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""
@@ -61,7 +62,7 @@ def replay(
         StateError: A daemon is running, or the subscription has a batch that is not finished.
         ApplyError: A commit failed; what was committed before remains, and another attempt goes on from there.
     """
-    finish_lsn, skipped = _lsn(text), config.state_dir / "skipped"
+    finish_lsn, skipped = given_lsn(text), config.state_dir / "skipped"
     folder = folder_of(skipped, subscription.name, str(finish_lsn))
     files = replayable.read(_existing(folder, skipped, subscription.name, finish_lsn))
     done = folder / replayable.FOLDER / DONE
@@ -116,13 +117,6 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
     _write(done, {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")})
     begun.unlink()
     yield f"the transaction that finished at {finish_lsn} is applied and durable"
-
-
-def _lsn(text: str) -> Lsn:
-    try:
-        return Lsn.parse(text)
-    except ValueError as error:
-        raise SkipError(str(error)) from error
 
 
 def _existing(folder: Path, skipped: Path, name: str, finish_lsn: Lsn) -> Path:

@@ -94,6 +94,9 @@ class StreamEvents:
     def conflicts(self, conflicts: Conflicts, finish_lsn: Lsn) -> None:
         """A batch had conflicts that did not stop it: one event for each kind, with some of the keys."""
         for name, count in conflicts.counts.items():
-            keys = [conflict.key for conflict in conflicts.examples.get(name, ())]
+            examples = conflicts.examples.get(name, ())
+            keys = [conflict.key for conflict in examples]
+            remote = [conflict.remote for conflict in examples if conflict.remote is not None]
             text = f'conflict detected on relation "{conflicts.relation}": conflict={name}'
-            self._log.warning(text, rows=count, keys=keys, finish_lsn=str(finish_lsn))
+            more = {"remote_rows": remote} if remote else {}
+            self._log.warning(text, rows=count, keys=keys, **more, finish_lsn=str(finish_lsn))

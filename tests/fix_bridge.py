@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bridge.subscriber import SubscriptionWorker
     from protocol.lsn import Lsn
     from tests.fix_postgres import Publisher
+    from tests.oracle.memory_tables import MemoryTables
 
 ROOT = Path(__file__).parents[1]
 _CATCH_UP_TIMEOUT_S = 240
@@ -47,8 +48,8 @@ class Source(Protocol):
 class Pipeline:
     """One subscription run in this process: each `catch_up` is one life of it, as `run --until-caught-up`."""
 
-    def __init__(self, spark: SparkSession, publisher: Source, folder: Path, **options: Any) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession | MemoryTables, publisher: Source, folder: Path, **options: Any) -> None:
+        self.spark: Any = spark
         self.folder = folder
         given = {"batch_max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}
         self.subscription = Subscription(name=publisher.name, connection=publisher.conninfo, **given)

@@ -25,6 +25,7 @@ def code(language: str) -> list[str]:
 def test_the_example(publisher, spark, pipeline):
     before, after = code("sql")
     (shown,) = code("")
+    assert not re.search(r"`\.|\(\"\.", shown), "Spark's SQL takes no relative path (B6)"
     ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
@@ -36,7 +37,7 @@ def test_the_example(publisher, spark, pipeline):
     with contextlib.redirect_stdout(io.StringIO()) as output:
         for line in shown.splitlines():
             if line.startswith(">>> "):
-                exec(line.removeprefix(">>> ").replace("./lake", bridge.subscription.warehouse), names)
+                exec(line.removeprefix(">>> ").replace("/srv/shop/lake", bridge.subscription.warehouse), names)
     assert output.getvalue().replace("\n\n", "\n") == "".join(
         f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> ")
     )

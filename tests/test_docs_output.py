@@ -238,6 +238,7 @@ def test_verify():
         "rows": 8000,
         "equal": False,
         "could_not": None,
+        "changelog": False,
         "left_out": 0,
         "partly": False,
         "differences": {"changed": 1, "missing": 1},

@@ -73,7 +73,7 @@ RULES = (
     ),
     Rule(
         ("bridge/track/progress.py", "bridge/track/skip_lsn.py"),
-        _PURE,
+        _PURE | {"bridge.errors"},
         "what to confirm and what to skip are pure decisions",
         only=True,
     ),

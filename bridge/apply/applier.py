@@ -31,6 +31,7 @@ from bridge.apply.delta.alter import alter_table
 from bridge.apply.delta.apply_table import apply_table
 from bridge.apply.delta.change_frame import append_changes
 from bridge.apply.delta.commit_retry import retry_commit
+from bridge.apply.delta.conflicting_rows import with_remote_rows, with_rows
 from bridge.apply.delta.delta_table import existing_schema
 from bridge.apply.delta.durable import LocalTables
 from bridge.apply.delta.location import place_of
@@ -326,7 +327,7 @@ class Applier:
                     conflict=self._conflict,
                     unrepresentable=self._unrepresentable,
                     lost=lost.append,
-                    conflicts=found.append,
+                    conflicts=lambda conflicts: found.append(with_remote_rows(conflicts, changes)),
                 )
 
             try:
@@ -347,6 +348,7 @@ class Applier:
                     raise
                 if batch.xid is not None:  # a batch that is divided meets it several times; count it once
                     self._count({conflict.name: 1})
+                    conflict = with_rows(self._spark, conflict, changes)
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 hint = remedies.of_conflict(sql_name(changes.target.path), conflict.columns, conflict.values)
                 raise ApplyError(str(conflict), replace(context, command=command), hint=hint) from error

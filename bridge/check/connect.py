@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bridge import remedies
 from bridge.check.finding import Finding, failure, passed
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def check_connect(find: Callable[[str], object | None]) -> Finding:
         return failure(
             "Spark Connect",
             f"packages are not installed: {', '.join(missing)}",
-            remedy="install pgbridge with its extra connect",
-            statement="pip install 'pgbridge[connect]'",
+            remedy="install them beside pgbridge",
+            statement=remedies.install("connect"),
         )
     return passed("Spark Connect", "its packages are installed; the server tells at the start whether it can be used")
 

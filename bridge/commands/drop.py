@@ -65,9 +65,11 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
         slots = _slot_names(subscription, state)
     else:
         yield from _drop_slots(subscription, state, forget=True)
-    tables = len(state.catalog.rels(name, sync_name(name)))
+    rels = state.catalog.rels(name, sync_name(name))
+    tables = sum(rel.state != "i" for rel in rels)  # for the others there is none yet
     reset.forget(state.catalog, name)
-    yield f'subscription "{name}" dropped; its {tables} Delta tables stay in {subscription.warehouse}'
+    stay = f"its {tables} Delta tables stay in {subscription.warehouse}" if tables else "it followed no table"
+    yield f'subscription "{name}" dropped; {stay}'
     if keep_slot:
         for slot in slots:
             yield f"a slot holds WAL on the server until you run there: SELECT pg_drop_replication_slot('{slot}');"

@@ -10,13 +10,14 @@ from rich.text import Text
 from bridge.errors import BridgeError, SkipError, StateError
 from bridge.receive.publisher import Publisher
 from bridge.track.lock import STOP_FIRST, locked
-from protocol.lsn import Lsn
+from bridge.track.skip_lsn import given_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bridge.config import Config, Subscription
     from bridge.track.catalog import Catalog
+    from protocol.lsn import Lsn
 
 
 def collect(subscriptions: Iterable[Subscription], catalog: Catalog) -> dict[str, Any]:
@@ -72,10 +73,7 @@ def advance(config: Config, catalog: Catalog, subscription: Subscription, text: 
         SkipError: The text is not an LSN, or the LSN is ahead of the publisher's flush position.
         StateError: The daemon is running, the origin is ahead of the LSN, or a batch is unfinished.
     """
-    try:
-        lsn = Lsn.parse(text)
-    except ValueError as error:
-        raise SkipError(str(error)) from error
+    lsn = given_lsn(text)
     flush_lsn = _flush_lsn(subscription)
     if flush_lsn is not None and lsn > flush_lsn:
         raise SkipError(

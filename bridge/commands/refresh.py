@@ -111,7 +111,8 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
             return table
     raise ConfigError(
         f'table "{text}" is not part of subscription "{name}"',
-        hint=f"pgbridge status lists its tables; if the publications have it now, run: {remedies.refresh(name)}",
+        hint="its tables are listed by: pgbridge status; if the publications have it now, run: "
+        f"{remedies.refresh(name)}",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.errors import SkipError
 from bridge.track.skip_lsn import parse
 
 if TYPE_CHECKING:
@@ -24,10 +23,7 @@ def set_skip(subscription: Subscription, state: State, text: str) -> str:
         SkipError: The text is not an LSN, or the transaction is already applied.
     """
     name = subscription.name
-    try:
-        skip_lsn = parse(text, state.catalog.remote_lsn(name))
-    except ValueError as error:
-        raise SkipError(str(error)) from error
+    skip_lsn = parse(text, state.catalog.remote_lsn(name))
     state.catalog.set_skip_lsn(name, skip_lsn)
     if skip_lsn is None:
         return f'subscription "{name}" skips no transaction'

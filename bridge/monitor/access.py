@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def read_token(path: Path) -> str:
     """
     try:
         if path.stat().st_mode & _OTHERS:
-            raise ConfigError(f"http.token_file: others can read {path}", hint=f"chmod 600 {path}")
+            raise ConfigError(f"http.token_file: others can read {path}", hint=f"chmod 600 {shlex.quote(str(path))}")
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"http.token_file: {path} cannot be read: {error}") from error

@@ -94,6 +94,10 @@ function problemsOf(sub) {
     const holds = slot.retained_bytes == null ? '' : `, holds ${size(slot.retained_bytes)}`;
     add(slotSeverity(slot), `slot ${sub.slot_name} is ${slot.wal_status}${why}${holds}${left}`);
   }
+  if (slot?.synchronous) {
+    const ever = slot.active ? '' : ', for ever if it does not stream';
+    add(slot.active ? 1 : 2, `the server's commits wait for it (synchronous_standby_names)${ever}`);
+  }
   if (sub.state === 'disabled') add(1, 'disabled; its slot goes on holding WAL on the server');
   if (sub.state === 'stopped') add(1, 'stopped');
   if (sub.lag_s > LAG_TOO_HIGH_S) add(1, `${duration(sub.lag_s)} behind`);
@@ -283,6 +287,7 @@ function factsOf(sub) {
       slot?.safe_wal_size_bytes != null && ['may still hold', size(slot.safe_wal_size_bytes), worst],
       slot && ['runs out', left_s == null ? 'not at this rate' : `in about ${duration(left_s)}`, worst],
       slot?.invalidation_reason && ['invalidated', slot.invalidation_reason, 'bad'],
+      slot?.synchronous && ['commits', 'wait for it', 'warn'],
       slot && ['in use', slot.active ? 'yes' : 'no', slot.active ? '' : 'warn']]),
     facts('Applied since the start', [
       ['transactions', count(sub.transactions_total)], ['rows', count(sub.rows_total)],

@@ -164,6 +164,7 @@ def _shown(
             "invalidation_reason": health.invalidation_reason,
             "seconds_left": health.seconds_left,
             "active": health.active,
+            "synchronous": health.synchronous,
         },
         "remedies": {
             "skip": remedies.skip(name, skip) if skip else None,

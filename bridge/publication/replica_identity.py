@@ -70,7 +70,7 @@ class Refusal:
         return (
             f'{self.place}publication "{self.publication}" publishes {" and ".join(self.commands)} of '
             f'"{self.qualified_name}": remove that from `publish`, or run on the server: ALTER TABLE … REPLICA '
-            "IDENTITY USING INDEX … (or FULL); this helps later changes, the present one can be skipped"
+            "IDENTITY FULL; or with USING INDEX …. This helps later changes, the present one can be skipped"
         )
 
     @property

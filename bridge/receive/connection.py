@@ -129,7 +129,7 @@ _ENCODED = "in a URI, write %40 for @, %2F for /, %3A for :, %3F for ? and %25 f
 _URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
 _LAST_PORT = 65535
 _NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
-_GRANT_HINT = "run on the server: GRANT SELECT on the table, USAGE on its schema; pgbridge check prints the statement"
+_GRANT_HINT = "the role needs SELECT on the table, and USAGE on its schema; for the statements, run: pgbridge check"
 
 
 def connect(conninfo: str, *, application_name: str, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -84,7 +85,7 @@ class CopyBoth(Protocol):
         """End a `wait`, or the next one; any thread may call it."""
 
     def send(self, content: bytes) -> None:
-        """Send CopyData.
+        """Send CopyData. Another thread may do so than the one that reads; never two at once.
 
         Raises:
             psycopg.Error: The connection is lost.
@@ -117,6 +118,7 @@ class LibpqCopyBoth:
         self._connection = connection
         self._ended_by: StreamEnded | None = None
         self._wakeable = Wakeable()
+        self._in_libpq = threading.Lock()  # which does not let two threads use a connection at once
 
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         self._connection.execute(command.encode())
@@ -124,6 +126,10 @@ class LibpqCopyBoth:
             raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
+        with self._in_libpq:
+            return self._read()
+
+    def _read(self) -> MessageArray:
         pgconn = self._connection.pgconn
         get_copy_data = pgconn.get_copy_data
         messages: list[bytes] = []
@@ -158,14 +164,19 @@ class LibpqCopyBoth:
         if not self._wakeable.readable(pgconn.socket, timeout_s):
             return False
         time.sleep(_ACCUMULATE_S)
-        pgconn.consume_input()
+        with self._in_libpq:
+            pgconn.consume_input()
         return True
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         pgconn = self._connection.pgconn
-        pgconn.put_copy_data(content)
-        while pgconn.flush():
+        with self._in_libpq:
+            pgconn.put_copy_data(content)
+            unsent = pgconn.flush()
+        while unsent:
             writable(pgconn.socket, _SEND_TIMEOUT_S)
+            with self._in_libpq:
+                unsent = pgconn.flush()
 
     def wake(self) -> None:  # noqa: D102 - CopyBoth's
         self._wakeable.wake()

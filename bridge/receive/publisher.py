@@ -84,6 +84,7 @@ class Publisher(Closing):
         facts = self._one("server")
         self.version: int = facts["server_version_num"]
         self.password_left_s: float | None = facts["password_left_s"]
+        self.synchronous_standby_names: str = facts["synchronous_standby_names"]
         if self.version < LOWEST_VERSION:
             self.close()
             raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; the lowest supported is 14")

@@ -46,6 +46,7 @@ class SlotHealth:
         active: Whether somebody streams from it.
         invalidation_reason: Why it cannot be used any more (PostgreSQL 17).
         seconds_left: When the slot may be lost at the present rate; None if that is not in sight.
+        synchronous: Whether the server's commits wait for the subscription (synchronous_standby_names).
     """
 
     wal_status: str | None
@@ -56,6 +57,7 @@ class SlotHealth:
     active: bool
     invalidation_reason: str | None
     seconds_left: float | None
+    synchronous: bool = False
 
     @property
     def lost(self) -> bool:

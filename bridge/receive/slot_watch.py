@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge import log, remedies
 from bridge.closing import Closing
 from bridge.errors import BridgeError
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
+from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot_health import SlotHistory, concern
 
 if TYPE_CHECKING:
@@ -97,7 +99,9 @@ class SlotWatch(Closing):
                     flush_lsn = publisher.flush_lsn()
                     for one in subscriptions:
                         status = publisher.slot(one.slot_name)
-                        seen[one.name] = self._histories[one.name].add(time.monotonic(), status, flush_lsn)
+                        health = self._histories[one.name].add(time.monotonic(), status, flush_lsn)
+                        waited = is_synchronous(publisher.synchronous_standby_names, one.name)
+                        seen[one.name] = replace(health, synchronous=waited)
                         self._tell(one, seen[one.name])
             except BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))

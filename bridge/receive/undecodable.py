@@ -77,7 +77,7 @@ def name_culprit(
     owner = owner_of(name)
     if owner != name:
         error.finish_lsn = None  # `skip` is of the subscription's own stream
-        error.hint = f"the change is in the WAL; to copy the added tables anew, run: {remedies.refresh(owner)}"
+        error.hint = f"the added tables are copied anew, behind the change; at once with: {remedies.refresh(owner)}"
         return
     known = last.finish_lsn if last is not None and error.message in last.message else None
     if known is not None and known >= max(error.after, catalog.remote_lsn(name) or error.after):

@@ -1,7 +1,8 @@
 """Receives a slot's stream in a thread of its own, and sends the server status updates.
 
 The thread owns the connection, so status updates are sent on time while the applier works. Messages are handled as
-arrays, as many at a time as have arrived.
+arrays, as many at a time as have arrived. Its priority is low, and it writes spool files, so on a loaded machine it may
+be late: a second thread, which only looks at the clock, then sends the status update.
 
 Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in
 PostgreSQL's worker.c.
@@ -126,10 +127,12 @@ class WalReceiver:
         self._reply_wanted = threading.Event()
         self._confirm = threading.Event()
         self._status_due_s = 0.0
+        self._sending = threading.Lock()
         self.replication = ReplicationConnection(conninfo, application_name=application_name)
         self._application_name = application_name
         self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
+        self._clock = threading.Thread(target=self._watch_clock, name=f"status of {stream.slot_name}", daemon=True)
 
     def start(
         self,
@@ -153,14 +156,16 @@ class WalReceiver:
         except psycopg.Error as error:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
         admitted()
+        self._clock.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Send a last status update, end the stream, and wait for the thread."""
         self._stop.set()
         self._copy_both.wake()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for thread in (self._thread, self._clock):
+            if thread.ident is not None:
+                thread.join()
         self._copy_both.close()
         self.replication.close()
 
@@ -316,8 +321,22 @@ class WalReceiver:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:
             self._send_status()
 
+    def _watch_clock(self) -> None:
+        """Send what the receiving thread should have sent a moment ago: a walsender that hears nothing ends."""
+        while not self._stop.wait(STATUS_INTERVAL_S / 4):
+            if time.monotonic() < self._status_due_s + STATUS_INTERVAL_S / 4 or not self._thread.is_alive():
+                continue
+            try:
+                self._send_status()
+            except (psycopg.Error, OSError):  # the receiving thread meets it, too, and says so
+                return
+
     def _send_status(self) -> None:
         """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""
+        with self._sending:
+            self._send_status_alone()
+
+    def _send_status_alone(self) -> None:
         self._confirm.clear()  # first: what becomes durable from here on is confirmed by the next update
         durable = self._progress.durable_lsn
         reply_wanted = self._reply_wanted.is_set()

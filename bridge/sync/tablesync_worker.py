@@ -31,7 +31,16 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, remedies, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import AnotherServer, BridgeError, PublisherError, StateError, counts_in_copy, is_own, may_retry
+from bridge.errors import (
+    AnotherServer,
+    BridgeError,
+    PublisherError,
+    StateError,
+    StreamError,
+    counts_in_copy,
+    is_own,
+    may_retry,
+)
 from bridge.pipeline import StreamHistory, recover, spool_folder, stream
 from bridge.published import Published, kept_types
 from bridge.receive.filter_server import FilterServer
@@ -253,17 +262,22 @@ class TableSyncWorker:
                 self._streams = True
                 if self._stop.is_set():
                     return
-                again = stream(
-                    published,
-                    subscribed,
-                    self._spark,
-                    self._catalog,
-                    check=check,
-                    control=self,
-                    log=self._log,
-                    ignored=lambda _: None,
-                    history=self._history,
-                )
+                try:
+                    again = stream(
+                        published,
+                        subscribed,
+                        self._spark,
+                        self._catalog,
+                        check=check,
+                        control=self,
+                        log=self._log,
+                        ignored=lambda _: None,
+                        history=self._history,
+                    )
+                except StreamError as error:
+                    if not error.retry:  # it comes at every try; a copy under a later snapshot is behind it
+                        refresh.begin_anew(self._catalog, self._main.name)
+                    raise
         faults.reach("sync_caught_up")
 
     def _copy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -87,7 +88,7 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
         if not _acquired(file, patience_s, waiting):
             raise StateError(
                 f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may still write",
-                hint=f"find its process and kill it: fuser {path}",
+                hint=f"kill its process, which is found by: fuser {shlex.quote(str(path))}",
                 retry=True,
             )
         yield file.fileno()

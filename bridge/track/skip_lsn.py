@@ -6,9 +6,25 @@ Source: `parse_subscription_options` and `AlterSubscription` in PostgreSQL's sub
 
 from __future__ import annotations
 
+from bridge.errors import InvalidLsn, SkipError
 from protocol.lsn import INVALID, Lsn
 
 NONE = "none"
+
+
+def given_lsn(text: str) -> Lsn:
+    """Read an LSN that an operator gave.
+
+    Raises:
+        InvalidLsn: It is none, or the invalid one, 0/0.
+    """
+    try:
+        lsn = Lsn.parse(text.strip())
+    except ValueError as error:
+        raise InvalidLsn(f"invalid WAL location (LSN): {text}") from error
+    if lsn == INVALID:
+        raise InvalidLsn(f"invalid WAL location (LSN): {text}")
+    return lsn
 
 
 def parse(text: str, remote_lsn: Lsn | None) -> Lsn | None:
@@ -19,16 +35,12 @@ def parse(text: str, remote_lsn: Lsn | None) -> Lsn | None:
         remote_lsn: The origin's LSN; None before the subscription's start.
 
     Raises:
-        ValueError: The text is not an LSN, or the transaction that finishes there is already applied.
+        InvalidLsn: The text is not an LSN.
+        SkipError: The transaction that finishes there is already applied.
     """
     if text.strip().lower() == NONE:
         return None
-    try:
-        lsn = Lsn.parse(text.strip())
-    except ValueError as error:
-        raise ValueError(f"invalid WAL location (LSN): {text}") from error
-    if lsn == INVALID:
-        raise ValueError(f"invalid WAL location (LSN): {text}")
+    lsn = given_lsn(text)
     if remote_lsn is not None and lsn < remote_lsn:
-        raise ValueError(f"skip WAL location (LSN {lsn}) must be greater than origin LSN {remote_lsn}")
+        raise SkipError(f"skip WAL location (LSN {lsn}) must be greater than origin LSN {remote_lsn}")
     return lsn

@@ -31,6 +31,7 @@ class Verdict:
         unrepaired: Why they were not; empty if they were, or if it was not asked for.
         caveat: Why there may be differences that the configuration wants.
         left_out_columns: Columns that were not compared, because they are VARIANT.
+        changelog: It has a changelog, which cannot be verified by its nature; `why` says so.
     """
 
     relation: str
@@ -46,6 +47,7 @@ class Verdict:
     left_out_columns: tuple[str, ...] = ()
     unrepaired: str = ""
     caveat: str = ""
+    changelog: bool = False
 
 
 def failed_document(name: str, error: str) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, A
                 "rows": one.rows,
                 "equal": None if one.why else not one.differences and not one.partly,
                 "could_not": one.why or None,
+                "changelog": one.changelog,
                 "left_out": one.left_out,
                 "left_out_columns": list(one.left_out_columns),
                 "partly": one.partly,

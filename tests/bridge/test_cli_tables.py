@@ -15,6 +15,7 @@ TABLE: dict[str, Any] = {
     "relation": "public.t",
     "rows": 3,
     "could_not": None,
+    "changelog": False,
     "left_out": 0,
     "partly": False,
     "repaired": False,
@@ -28,7 +29,7 @@ TABLE: dict[str, Any] = {
         (["verify", "--max-rate", "fast"], 2, '--max-rate is bytes a second, as 50MB, not "fast"'),
         (["verify", "nothing"], 2, "nothing"),
         (["snapshot", "--at", "soon"], 2, '"soon" is not a position'),
-        (["replay", "shop", "--lsn", "here"], 1, "here"),
+        (["replay", "shop", "--lsn", "here"], 2, "here"),
     ],
 )
 def test_what_is_refused_before_spark_starts(two, arguments, code, text):

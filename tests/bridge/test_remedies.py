@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import Any
 
-import pytest
-import typer
-
-from bridge import cli, remedies
+from bridge import remedies
 from protocol.lsn import Lsn
-
-GROUP: Any = typer.main.get_command(cli.app)
 
 
 def test_refresh():
@@ -42,21 +35,3 @@ def test_of_a_conflict():
         hint = remedies.of_conflict("delta.`/l/t`", ["a"], [value])
         assert "DELETE" not in hint
         assert 'conflict = "apply_remote"' in hint
-
-
-@pytest.mark.parametrize(
-    "remedy",
-    [
-        remedies.refresh("shop"),
-        remedies.resync("shop", "public.t"),
-        remedies.skip("shop", "0/1"),
-        remedies.run(Path("x.toml")),
-        remedies.INIT,
-    ],
-)
-def test_the_command_line_has_them(remedy):
-    """A remedy names a command and options that exist."""
-    program, command, *words = shlex.split(remedy)
-    assert program == "pgbridge"
-    options = {option for parameter in GROUP.commands[command].params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= options

@@ -65,7 +65,9 @@ def test_replayed_before(shop):
 
 def test_a_daemon_is_running(shop):
     with locked(shop.state_dir):
-        assert "another pgbridge daemon" in refused(shop, kind=StateError)
+        said = refused(shop, kind=StateError)
+        assert "another pgbridge daemon" in said
+        assert said.endswith("HINT:  stop the daemon by SIGTERM, then repeat the command")
 
 
 def test_a_batch_is_unfinished(shop):

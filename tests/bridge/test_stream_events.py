@@ -67,11 +67,12 @@ def test_a_hint_has_the_command(logged):
 def test_conflicts(logged):
     """An event for each kind, in PostgreSQL's words."""
     events, found = logged
-    example = Conflict("public.t", "update_missing", ("a",), ("1",))
+    example = Conflict("public.t", "update_missing", ("a",), ("1",), remote="(1, x)")
     events.conflicts(Conflicts("public.t", {"update_missing": 3}, {"update_missing": (example,)}), Lsn(0x10))
     (event,) = found
     assert event["event"] == 'conflict detected on relation "public.t": conflict=update_missing'
-    assert (event["rows"], event["finish_lsn"], len(event["keys"])) == (3, "0/10", 1)
+    assert (event["rows"], event["finish_lsn"], event["keys"]) == (3, "0/10", ["(a)=(1)"])
+    assert event["remote_rows"] == ["(1, x)"]
 
 
 def test_toast_lost(logged):

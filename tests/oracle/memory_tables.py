@@ -202,6 +202,7 @@ def in_memory() -> Iterator[MemoryTables]:
             "alter_table": lambda spark, path, alterations, *_, **__: spark.alter(path, alterations),
             "apply_table": lambda spark, changes, *, conflicts, **_: spark.apply(changes, conflicts),
             "existing_schema": MemoryTables.schema,
+            "with_rows": lambda _, conflict, __: conflict,
         },
         tablesync: {
             "LocalTables": LocalTables,

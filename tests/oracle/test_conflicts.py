@@ -80,7 +80,8 @@ def test_a_row_in_the_way_stops_both_until_it_is_removed(spark, publisher, both,
         bridge.catch_up()
     assert str(caught.value).startswith(
         f'conflict detected on relation "public.t": conflict={name}\n'
-        "DETAIL:  Key already exists in the target: key (id)=(10).\n"
+        "DETAIL:  Key already exists in the target: key (id)=(10); existing local row (10, local); "
+        f"remote row (10, {'remote' if name == 'insert_exists' else 'first'}).\n"
         'CONTEXT:  processing remote data for replication origin "pgbridge_'
     )
     deadline = time.monotonic() + 30

@@ -193,7 +193,8 @@ def test_the_documentations_conflicts(both, publisher, spark):
         pair.bridge.catch_up()
     assert str(raised.value).startswith(
         'conflict detected on relation "public.test": conflict=insert_exists\n'
-        "DETAIL:  Key already exists in the target: key (c)=(1).\n"
+        "DETAIL:  Key already exists in the target: key (c)=(1); existing local row (1, 1, local); "
+        "remote row (1, 1, remote).\n"
         f'CONTEXT:  processing remote data for replication origin "pgbridge_{pair.name}" during message type "INSERT" '
         'for replication target relation "public.test" in transaction'
     )

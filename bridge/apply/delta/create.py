@@ -104,7 +104,7 @@ def _register(spark: SparkSession, location: str, schema: StructType, layout: La
         raise StoreError(
             f"{location} cannot be created, because there are files already where its own would be: {summary(error)}",
             hint="move them away; or, if they are this Delta table, give it to the catalog in Spark: "
-            f"CREATE TABLE {sql_name(location)} USING delta LOCATION …",
+            f"CREATE TABLE {sql_name(location)} USING delta LOCATION {literal(place or '…')}",
         ) from error
     spark.sql(f"CREATE TABLE {sql_name(location)} USING delta LOCATION {literal(place)}").collect()
 

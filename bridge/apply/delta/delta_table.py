@@ -92,7 +92,7 @@ def existing_schema(spark: SparkSession, path: str) -> StructType:
     if schema is None:
         raise TargetError(
             f"the Delta table at {path} does not exist any more",
-            hint=f"{WAYS_BACK}pgbridge refresh … --resync …",
+            hint=f"{WAYS_BACK}pgbridge refresh SUB --resync TABLE",
         )
     return schema
 

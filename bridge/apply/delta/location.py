@@ -93,8 +93,8 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
         if in_catalog and condition in _NOTHING_AT_PATH | _NO_DELTA_TABLE:
             raise TargetError(
                 f"the catalog has the table {location}, but its files are gone",
-                hint=f"restore them from a backup; or run in Spark: DROP TABLE {sql_name(location)}, "
-                "and have the table copied afresh: pgbridge refresh … --resync …",
+                hint=f"restore them from a backup; or run in Spark: DROP TABLE {sql_name(location)}; "
+                "then have the table copied afresh: pgbridge refresh SUB --resync TABLE",
             ) from error
         if condition in _NO_DELTA_TABLE:
             raise TargetError(

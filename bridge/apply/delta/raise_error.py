@@ -51,7 +51,7 @@ def raise_conflict(name: str, relation: str, columns: Sequence[tuple[str, str, p
         columns: The key's columns: name, an expression for the value, and the type.
     """
     names = ", ".join(literal(column) for column, _, _ in columns)
-    values = ", ".join(f"left({_text_expression(value, arrow)}, {SHOWN_CHARACTERS})" for _, value, arrow in columns)
+    values = ", ".join(f"left({text_expression(value, arrow)}, {SHOWN_CHARACTERS})" for _, value, arrow in columns)
     return (
         f"raise_error(to_json(named_struct('{_CONFLICT}', {name}, 'relation', {literal(relation)}, "
         f"'columns', array({names}), 'values', array({values}))))"
@@ -63,7 +63,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
-def _text_expression(value: str, arrow: pa.DataType) -> str:
+def text_expression(value: str, arrow: pa.DataType) -> str:
     """An expression for a value's text, equal to `as_text` of the value."""
     if pa.types.is_binary(arrow):
         return f"concat('\\\\x', lower(hex({value})))"

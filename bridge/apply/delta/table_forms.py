@@ -124,7 +124,7 @@ def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
 def _of_another_mode(mode: Mode, path: str) -> TargetError:
     return TargetError(
         f'the Delta table at {path} is no {mode}, which mode = "{mode}" needs',
-        hint="move it away and have the table copied afresh: pgbridge refresh … --resync …; or put the mode back",
+        hint="move it away and have the table copied afresh: pgbridge refresh SUB --resync TABLE; or put the mode back",
     )
 
 

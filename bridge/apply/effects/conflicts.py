@@ -45,6 +45,8 @@ class Conflict:
         columns: The key's columns; under REPLICA IDENTITY FULL without a key, all.
         values: Their values as text, cut after 200 characters; None for NULL.
         full: Whether the columns are those of a whole row, because the table has no key.
+        existing: The target's row as `(1, text)`, values cut; None if it was not looked for, or not found.
+        remote: The publisher's new row; the same.
     """
 
     relation: str
@@ -52,6 +54,8 @@ class Conflict:
     columns: tuple[str, ...]
     values: tuple[str | None, ...]
     full: bool = False
+    existing: str | None = None
+    remote: str | None = None
 
     @property
     def message(self) -> str:
@@ -66,8 +70,10 @@ class Conflict:
 
     @property
     def detail(self) -> str:
-        """PostgreSQL's DETAIL: the key that the target already has, or lacks."""
-        return f"{_DETAILS[self.name]} {'full ' if self.full else ''}{self.key}."
+        """PostgreSQL's DETAIL: the key that the target already has, or lacks, and the rows."""
+        existing = f"; existing local row {self.existing}" if self.existing is not None else ""
+        remote = f"; remote row {self.remote}" if self.remote is not None else ""
+        return f"{_DETAILS[self.name]} {'full ' if self.full else ''}{self.key}{existing}{remote}."
 
     def __str__(self) -> str:
         return f"{self.message}\nDETAIL:  {self.detail}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import pyarrow as pa
 
 from bridge.apply.target.filled import Filling, check_filled
-from bridge.apply.target.location import sql_name
+from bridge.apply.target.location import quoted, sql_name
 from bridge.apply.target.widening import holds
 from bridge.errors import TargetError
 from protocol.values.types import ColumnType, Kind, Place
@@ -150,10 +150,12 @@ class Target:
         if missing:
             listed = ", ".join(f'"{name}"' for name in missing)
             plural = "s" if len(missing) > 1 else ""
+            lacking = (column for column in columns if column.name in missing)
+            added = ", ".join(f"{quoted(column.name)} {sql_type(column.type.arrow)}" for column in lacking)
             raise TargetError(
                 f'logical replication target relation "{self.qualified_name}" is missing '
                 f"replicated column{plural}: {listed}",
-                hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMN …",
+                hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMNS ({added})",
             )
         found = []
         for column in columns:

@@ -312,7 +312,8 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
         applier(spark, catalog).apply(one)
     assert str(caught.value).startswith(
         'conflict detected on relation "public.t": conflict=insert_exists\n'
-        "DETAIL:  Key already exists in the target: key (id)=(1).\n"
+        "DETAIL:  Key already exists in the target: key (id)=(1); existing local row (1, local); "
+        "remote row (1, remote).\n"
         'CONTEXT:  processing remote data for replication origin "pgbridge_sub"'
     )
     statement = re.search(r"run in Spark: (DELETE FROM .* WHERE .*); or", caught.value.hint)

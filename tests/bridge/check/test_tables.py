@@ -9,7 +9,8 @@ import pytest
 from bridge.check.finding import Level
 from bridge.check.tables import check_tables
 from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.server_facts import Privileges
+from bridge.receive.publisher import Publisher, quoted_name
+from bridge.receive.server_facts import Privileges, read_privileges
 
 ID = PublishedColumn("id", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 NOTE = PublishedColumn("note", 25, -1, in_primary_key=False, in_replica_identity_index=False)
@@ -74,3 +75,29 @@ def test_names_are_quoted_in_statements():
     hostile = replace(TABLE, namespace="public", name='a"; drop table x; --', columns=(NOTE,))
     (found,) = check_tables([hostile], {1: ALL}, {}, role="repl", sent=[hostile])
     assert '"public"."a""; drop table x; --"' in found.statement
+
+
+def test_the_statements_let_the_role_read(publisher):
+    """One after the other, until nothing is found; of names that have to be quoted."""
+    role = f'{publisher.name} "reader"'
+    grantee = quoted_name(role)
+    publisher.execute('CREATE SCHEMA "My s"; CREATE TABLE "My s"."My t" (id int PRIMARY KEY, note text)')
+    publisher.execute('ALTER TABLE "My s"."My t" ENABLE ROW LEVEL SECURITY; CREATE PUBLICATION pub FOR ALL TABLES')
+    publisher.execute(f"CREATE ROLE {grantee}")
+    run: list[str] = []
+    try:
+        with Publisher(publisher.conninfo, application_name="test") as server:
+            (table,) = server.tables(["pub"])
+            while True:
+                server.connection.execute(f"SET ROLE {grantee}".encode())
+                privileges = read_privileges(server.connection, [table.relid])
+                found = check_tables([table], privileges, {}, role=role, sent=[table])
+                statements = [one.statement for one in found if one.level is Level.FAILURE]
+                if not statements:
+                    break
+                assert len(run) < 5, statements
+                run.append(statements[0])
+                publisher.execute(statements[0])
+        assert [" ".join(statement.split()[:2]) for statement in run] == ["GRANT USAGE", "GRANT SELECT", "ALTER ROLE"]
+    finally:
+        publisher.execute(f"DROP OWNED BY {grantee}; DROP ROLE {grantee}")

@@ -63,7 +63,10 @@ def test_forward(shop):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("0/FF", "the origin is already at 0/100: going back to 0/FF would apply changes"), ("later", "invalid LSN")],
+    [
+        ("0/FF", "the origin is already at 0/100: going back to 0/FF would apply changes"),
+        ("later", "invalid WAL location"),
+    ],
 )
 def test_not_back_and_not_anywhere(shop, text, message):
     with pytest.raises((StateError, SkipError), match=message):

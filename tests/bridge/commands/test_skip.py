@@ -31,15 +31,15 @@ def test_skip(two, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lsn", "text"),
+    ("lsn", "text", "code"),
     [
-        ("0/90", "skip WAL location (LSN 0/90) must be greater than origin LSN 0/100"),
-        ("x", "invalid WAL location (LSN): x"),
+        ("0/90", "skip WAL location (LSN 0/90) must be greater than origin LSN 0/100", 1),
+        ("x", "invalid WAL location (LSN): x", 2),
     ],
 )
-def test_skip_refuses_what_cannot_be(two, tmp_path, lsn, text):
+def test_skip_refuses_what_cannot_be(two, tmp_path, lsn, text, code):
     two("status")
     with catalog_of(tmp_path) as catalog:
         catalog.create_origin("shop", Lsn(0x100), "abc", [])
-    assert two("skip", "shop", "--lsn", lsn) == (1, "", f"pgbridge: {text}\n")
+    assert two("skip", "shop", "--lsn", lsn) == (code, "", f"pgbridge: {text}\n")
     assert skip_lsn(tmp_path) is None

@@ -78,6 +78,7 @@ def _shop() -> dict[str, Any]:
             "invalidation_reason": None,
             "seconds_left": 51_300.0,
             "active": True,
+            "synchronous": False,
         },
         "remedies": {"skip": None, "enable": None, "resync": None},
         "lag_history": [_lag(index) for index in range(360)],
@@ -110,6 +111,7 @@ def _billing() -> dict[str, Any]:
             "invalidation_reason": None,
             "seconds_left": None,
             "active": True,
+            "synchronous": False,
         },
         "remedies": {"skip": SKIP, "enable": None, "resync": None},
         "lag_history": [

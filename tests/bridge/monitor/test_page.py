@@ -195,6 +195,16 @@ def test_problems_come_first(shown):
 
 
 @needs_chromium
+def test_commits_that_wait_are_a_warning_and_without_a_stream_a_problem():
+    status = document()
+    for subscription, active in zip(status["subscriptions"], (True, False), strict=True):
+        subscription["slot"] |= {"synchronous": True, "active": active}
+    waited = Shown(status).words
+    assert "shop : the server's commits wait for it (synchronous_standby_names)" in waited
+    assert "billing : the server's commits wait for it (synchronous_standby_names), for ever if it does not" in waited
+
+
+@needs_chromium
 @pytest.mark.parametrize("label", ["Lag in seconds", "Lag in bytes"])
 def test_plot_has_a_point_for_each_observation(shown, label):
     """Observations without a value leave a gap: the curve of `shop` has two parts."""

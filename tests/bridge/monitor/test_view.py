@@ -28,7 +28,7 @@ def test_document(view):
     )
     assert shop["batches"][-1]["seconds"].keys() == {"form", "commit", "flush", "record"}
     assert crm["remedies"] == {"skip": "pgbridge skip crm --lsn 4/800", "enable": None, "resync": None}
-    assert crm["slot"]["seconds_left"] == 1500
+    assert (crm["slot"]["seconds_left"], crm["slot"]["synchronous"]) == (1500, False)
     assert SECRET not in str(document)
 
 

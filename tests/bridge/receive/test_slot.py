@@ -9,6 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from bridge import remedies
 from bridge.demo.server import EmbeddedPostgres
 from bridge.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher, SlotStatus
@@ -421,3 +422,14 @@ def test_slot_whose_wal_is_gone(private_server):
             PublisherError, match="needed more WAL than max_slot_wal_keep_size|has removed WAL that it needs"
         ):
             check("kept", lost, database="postgres", durable_lsn=Lsn(1 << 60))
+
+
+def test_a_slot_that_is_to_be_used_is_made_by_the_printed_statement(publisher, name):
+    with pytest.raises(PublisherError, match="does not exist on the publisher") as caught:
+        check(name, find(publisher, name), database=publisher.name, durable_lsn=None)
+    publisher.execute(caught.value.hint.partition("run on the server: ")[2])
+    try:
+        assert check(name, find(publisher, name), database=publisher.name, durable_lsn=None)
+    finally:
+        publisher.execute(remedies.drop_slot(name))
+    assert find(publisher, name) is None

@@ -37,6 +37,7 @@ def test_what_is_seen_and_told(publisher, watched):
     health = watch.health()
     assert health.keys() == {"a", "b"}
     assert (health["a"].wal_status, health["a"].active, health["b"].lost) == ("reserved", False, True)
+    assert not health["a"].synchronous
 
 
 def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from bridge.apply.batch.batch import Batch
 from bridge.apply.batch.decode_block import decode_blocks
+from bridge.background import share_interpreter
 from bridge.errors import StateError
 from bridge.receive import copy_both, walreceiver
+from bridge.receive.queue import BatchLimits
 from protocol.columns import RowMessages
 from protocol.errors import UnexpectedMessage
 from protocol.lsn import Lsn
@@ -274,3 +281,54 @@ def test_restart_in_the_middle_of_a_streamed_transaction(stream, publisher):
     (whole,) = stream.take(1)
     assert ids(whole) == [1, 2, 3, 4, 5]
     assert stream.nothing_comes()
+
+
+@pytest.mark.soak
+def test_status_updates_are_in_time_on_a_loaded_machine(publisher, tmp_path, monkeypatch):
+    """300 MB of long rows are spooled beside two busy threads and four busy processes, with wal_sender_timeout = 4s."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 1.0)
+    switch_s = sys.getswitchinterval()
+    share_interpreter()  # as the daemon does
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
+    publisher.execute("ALTER TABLE t ALTER a SET STORAGE EXTERNAL")
+    stream = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
+    publisher.execute("INSERT INTO t SELECT i, repeat('0123456789', 15000) FROM generate_series(1, 2000) i")
+    stream.conninfo = make_conninfo(publisher.conninfo, options="-c wal_sender_timeout=4s")
+    stream.again(stream.start_lsn, memory_bytes=64 << 20)
+    sent_s = [time.monotonic()]
+    send_status = stream.receiver._send_status
+
+    def timed() -> None:
+        send_status()
+        sent_s.append(time.monotonic())
+
+    monkeypatch.setattr(stream.receiver, "_send_status", timed)
+    done = threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            sum(i * i for i in range(1000))
+
+    threads = [threading.Thread(target=compute) for _ in range(2)]
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        stream.start()
+        deadline = time.monotonic() + 300
+        taken: list[Any] = []
+        while not taken:
+            assert time.monotonic() < deadline
+            taken = stream.queue.take(BatchLimits(1, 1 << 40, 0), 1)
+    finally:
+        done.set()
+        sys.setswitchinterval(switch_s)
+        for process in processes:
+            process.kill()
+            process.wait()
+        for thread in threads:
+            thread.join()
+        stream.receiver.stop()
+    assert [item.spooled is not None and item.spooled.rows > 1000 for item in taken] == [True]
+    gaps_s = sorted(later - earlier for earlier, later in pairwise(sent_s))
+    assert gaps_s[-1] < 3, gaps_s[-5:]

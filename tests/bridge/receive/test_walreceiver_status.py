@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
+import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.receive import copy_both
+from bridge.receive import copy_both, walreceiver
 from bridge.receive.queue import BatchLimits
 from protocol.lsn import Lsn
 from tests.bridge.receive.streams import (
+    PATIENCE_S,
     SETTLED_S,
+    Stream,
     confirmed,
     ids,
     insert,
@@ -55,6 +59,7 @@ def test_reports_what_was_received(stream, publisher):
 def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
     """A transaction that became durable just before a clean stop is confirmed, and not sent to the next receiver."""
     monkeypatch.setattr(stream.receiver, "_send_status_if_due", lambda: None)
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 3600.0)
     stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
@@ -114,3 +119,30 @@ def test_full_queue_holds_the_server_and_not_the_stream(stream, publisher, monke
     assert stream.receiver._thread.is_alive()
     insert(publisher, 1000)
     assert ids(stream.take(1)) == [[1000]]
+
+
+@pytest.mark.parametrize("over", ["socket", "libpq"])
+def test_a_receiver_that_is_late_has_its_status_updates_sent(publisher, tmp_path, monkeypatch, over):
+    """As while it writes a spool file on a loaded machine; what became durable meanwhile is confirmed."""
+    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.2)
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
+    stream = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
+    if over == "libpq":
+        monkeypatch.setattr(walreceiver, "copy_both", lambda connection, _: copy_both.LibpqCopyBoth(connection))
+    busy, free = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        busy.set()
+        free.wait(PATIENCE_S)
+
+    stream.again(stream.start_lsn, after_receive=hold)
+    try:
+        stream.start()
+        insert(publisher, 1)
+        assert busy.wait(PATIENCE_S)
+        ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
+        stream.progress.durable(Lsn.parse(lsn))
+        wait_until_confirmed(publisher, stream, Lsn.parse(lsn))
+    finally:
+        free.set()
+        stream.receiver.stop()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from bridge.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.receive import walreceiver
+from bridge.receive.slot_watch import SlotWatch
 from tests.bridge.receive.streams import PATIENCE_S, SETTLED_S, Stream
 
 
@@ -50,3 +53,21 @@ def test_a_synchronous_commit_waits_for_what_is_durable(private_server, tmp_path
         finally:
             stream.receiver.stop()
             thread.join()
+
+
+def test_the_page_is_told_of_it(private_server):
+    """In each round of the watch, because the setting may be reloaded while a subscription streams."""
+    asked = [
+        Subscription(name=name, connection=private_server.conninfo(), publications=("p",), warehouse="/lake")
+        for name in ("Lake", "other")
+    ]
+    watch = SlotWatch(lambda: asked)
+    watch.look()
+    assert {name: health.synchronous for name, health in watch.health().items()} == {"Lake": True, "other": False}
+    with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        connection.execute("SELECT pg_reload_conf()")
+    deadline = time.monotonic() + PATIENCE_S
+    while not watch.health()["other"].synchronous:
+        assert time.monotonic() < deadline
+        watch.look()

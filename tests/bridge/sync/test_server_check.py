@@ -64,6 +64,7 @@ class World:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         self.server = SERVER
         self.started_us = 1
+        self.standby_names = ""
         self.status: SlotStatus | None = status()
         self.failover: list[str] = []
         self.opened: list[Replication] = []
@@ -74,7 +75,7 @@ class World:
             slot=lambda _: self.status,
             database="db",
             started_us=lambda: 1,
-            setting=lambda _: "",
+            setting=lambda _: self.standby_names,
         )
         subscription = Subscription(
             name="shop", connection="", publications=("p",), warehouse="/lake", slot_name="shop", **options
@@ -310,3 +311,11 @@ def test_two_phase_that_has_no_effect_is_told(world):
     with capture_logs() as logs:
         world.check.look()
     assert [log["event"].split(":")[0] for log in logs] == ["two_phase = false has no effect"]
+
+
+@pytest.mark.parametrize(("names", "told"), [("*", True), ("ANY 1 (Shop, other)", True), ("other", False)])
+def test_commits_that_wait_for_the_subscription_are_told_at_the_start(world, names, told):
+    world.standby_names = names
+    with capture_logs() as logs:
+        world.check.admitted()
+    assert [log["synchronous_standby_names"] for log in logs] == [names] * told

@@ -87,6 +87,10 @@ def test_tables_without_an_identity_are_named_with_what_to_run(publisher):
     assert {log["log_level"] for log in logs} == {"warning"}
     assert 'ALTER TABLE "public"."Bare" REPLICA IDENTITY FULL;' in logs[0]["hint"]
     assert logs[1]["hint"] == "add to the column list: a, b"
+    publisher.execute(logs[0]["hint"].partition("; or ")[2])
+    with Publisher(publisher.conninfo, application_name="test") as server, capture_logs() as logs:
+        warn_without_identity(server, ["pub"], structlog.get_logger())
+    assert "public.Bare" not in [log["relation"] for log in logs]
 
 
 def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):

@@ -137,7 +137,7 @@ def test_privileges_on_what_is_published_are_enough(publisher, locked):
         locked("root", conninfo).close()
         with pytest.raises(PublisherError, match='cannot copy table "public.t": permission denied') as caught:
             locked("t", conninfo)
-        assert "GRANT SELECT" in caught.value.hint
+        assert "SELECT on the table" in caught.value.hint
         publisher.execute(f"GRANT SELECT (id, pad) ON t TO {role}")
         locked("t", conninfo).close()
     finally:

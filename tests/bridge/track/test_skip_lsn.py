@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.errors import BridgeError
 from bridge.track.skip_lsn import parse
 from protocol.lsn import Lsn
 
@@ -29,5 +30,5 @@ def test_none_takes_it_back(text):
     ],
 )
 def test_refused(text, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(BridgeError, match=message):
         parse(text, Lsn.parse("0/14C0378"))

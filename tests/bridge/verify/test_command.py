@@ -91,14 +91,22 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
 
 def table(**fields):
     return {
-        "relation": "public.t", "rows": 1, "equal": True, "could_not": None, "left_out": 0, "partly": False,
-        "repaired": False, "differences": {}, "shown": [], **fields,
+        "relation": "public.t", "rows": 1, "equal": True, "could_not": None, "changelog": False, "left_out": 0,
+        "partly": False, "repaired": False, "differences": {}, "shown": [], **fields,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(("equal", "code"), [([True], 0), ([True, False, None], 1), ([True, None], 2), ([], 0)])
 def test_exit_codes(equal, code):
-    assert command._exit_code([{"tables": [table(equal=one) for one in equal]}]) == code
+    assert command._exit_code([{"tables": [table(equal=one) for one in equal]}], named=False) == code
+
+
+@pytest.mark.parametrize(("named", "code"), [(False, command.EQUAL), (True, command.UNVERIFIED)])
+def test_a_changelog_counts_only_if_it_is_named(named, code):
+    """Else a nightly `verify` of such a configuration would never be green."""
+    kept = table(equal=None, could_not="it has a changelog, not the table's rows", changelog=True)
+    assert command._exit_code([{"tables": [kept, table()]}], named=named) == code
+    assert command._said(kept) == "it has a changelog, not the table's rows"
 
 
 def test_what_is_said():

@@ -1,12 +1,16 @@
 """Targets: the Delta types for PostgreSQL's, paths, names, and the check of a relation's columns."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
+from bridge.apply.delta.schema import target_schema_of
 from bridge.apply.target import target
 from bridge.apply.target.target import Target, TargetColumn
 from bridge.errors import TargetError
 from protocol.values.types import resolve
+from tests.bridge.apply.made_targets import COLUMNS, empty_target
 
 CONTRACT = {
     # pg_type oid, typmod: Delta's type, as CONTRACT.md has it
@@ -54,6 +58,19 @@ def test_check_finds_missing_columns_and_other_types_in_any_order():
         TargetError, match='column "a" of target "public.t" is bigint, but the published values are string'
     ):
         table.check([column("a", 25)])
+
+
+def test_the_printed_statement_adds_what_is_missing(spark, tmp_path):
+    """Also where names have to be quoted."""
+    made = empty_target(spark, tmp_path)
+    published = [*COLUMNS, column("b`c", 25), column("select", 1700), column("list", 1007), column("t", 1184)]
+    with pytest.raises(TargetError, match="missing") as caught:
+        made.check(published)
+    spark.sql(caught.value.hint.removeprefix("run in Spark: ")).collect()
+    schema = target_schema_of(spark.read.format("delta").load(made.path).schema)
+    assert [column.name for column in replace(made, schema=schema).check(published)] == [
+        column.name for column in published
+    ]
 
 
 @pytest.mark.parametrize(
