@@ -66,6 +66,7 @@ _ENDED: Final = (
     "SparkContext has been shutdown",
     "Cannot call methods on a stopped SparkContext",
     "RpcEnv has been stopped",
+    "SparkContext.dagScheduler()",
 )
 """What Spark says of jobs when its context has ended under them."""
 

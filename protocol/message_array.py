@@ -72,6 +72,11 @@ class MessageArray:
     def __getitem__(self, index: int) -> bytes:
         return self.data[self.starts[index] : self.ends[index]].tobytes()
 
+    def head(self, index: int, size: int) -> bytes:
+        """The first bytes of a message, so many at most: a message may have hundreds of megabytes."""
+        start = int(self.starts[index])
+        return self.data[start : min(start + size, int(self.ends[index]))].tobytes()
+
     @property
     def lengths(self) -> Ints:
         """Length of each message."""
