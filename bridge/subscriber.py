@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
     from bridge.track.progress import Progress
-    from bridge.track.refresh import RefreshRow
     from protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0
@@ -206,20 +205,12 @@ class SubscriptionWorker:
     def _sleep(self, seconds: float) -> None:
         """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait."""
         end_s = time.monotonic() + seconds
-        asked = self._asked()
+        wanted = refresh.wanted(self._catalog, self._name)
         while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or self._asked() != asked:
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or refresh.wanted(self._catalog, self._name) != wanted:
                 return
             self._status.write()
             self.heartbeat.beat()
-
-    def _asked(self) -> tuple[Lsn | None, list[RefreshRow]] | None:
-        """What an operator asks for; None while the catalog cannot be read."""
-        try:
-            row = self._catalog.subscription(self._name)
-            return row.skip_lsn if row is not None else None, refresh.asked(self._catalog, self._name)
-        except StateError:
-            return None
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""

@@ -169,17 +169,15 @@ class TableSyncWorker:
     def _pause(self) -> bool:
         """Wait before the next attempt; False if a new request may remove the reason of the failure."""
         end_s = time.monotonic() + self._pause_s
+        before = refresh.wanted(self._catalog, self._main.name)
         while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
             self._status.write()
-            if self._asked():
+            wanted = refresh.wanted(self._catalog, self._main.name)
+            if wanted is not None and wanted[0]:
                 return False
+            if wanted is not None and before is not None and wanted[-1] != before[-1]:
+                break  # the transaction that failed is to be skipped
         return True
-
-    def _asked(self) -> bool:
-        try:
-            return bool(refresh.asked(self._catalog, self._main.name))
-        except StateError:  # unknown now, and read again
-            return False
 
     def _failed(self, error: Exception) -> bool:
         """Record an error; return whether to try again."""
