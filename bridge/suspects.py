@@ -214,7 +214,8 @@ class Suspects:
         before = "" if work.step == "copy" else f"{remedies.disable(owner)}, then "
         return EndsSpark(
             f"{work} has ended Spark's JVM {ends} ({self._reason}), and is not tried any more; {size}".rstrip("; "),
-            hint='set a higher "spark.driver.memory" in [spark.conf], and start the daemon again; '
+            hint=f'set a higher "spark.driver.memory" in [spark.conf] (a row takes up to {session.OF_A_ROW} times its '
+            "size), and start the daemon again; "
             f"to try it once more as it is: {before}{again}",
         )
 

@@ -49,6 +49,10 @@ CHUNK_BYTES = 32 << 20
 """About how much of a file is read at a time; decoding takes a few times as much memory."""
 
 
+LargestRow = tuple[int, int]
+"""Bytes of a row message, and the OID of its relation; of no row, (0, 0)."""
+
+
 @dataclass(slots=True)
 class SpoolFile:
     """One transaction's file.
@@ -61,7 +65,7 @@ class SpoolFile:
     path: Path
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
-    longest_bytes: int = field(default=0, compare=False)  # of a row that this process has written
+    largest_row: LargestRow = field(default=(0, 0), compare=False)  # of those that this process has written
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
@@ -106,7 +110,7 @@ class SpoolFile:
             self.relation_ids.update(np.unique(ids).tolist())
             _write_rows(file, some)
             self.rows += len(some)
-            self.longest_bytes = max(self.longest_bytes, some.longest_bytes)
+            self.largest_row = max(self.largest_row, largest_row(some, in_stream=in_stream))
             begin += len(some)
             between()
 
@@ -244,6 +248,15 @@ class SpoolFolder:
             path = self._path / f"{transaction.xid}.{self._count}"
             if path.name not in self._kept:
                 return SpoolFile(path)
+
+
+def largest_row(rows: MessageArray | ChunkedMessages, *, in_stream: bool) -> LargestRow:
+    """Return the largest one of row messages that have the header of XLogData."""
+    longest = rows.longest()
+    if not len(longest):
+        return 0, 0
+    ids = RowMessages(longest, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+    return longest.size_bytes, int(ids[0])
 
 
 def _row_messages(data: list[memoryview], lengths: list[np.ndarray]) -> MessageArray:
