@@ -34,6 +34,7 @@ from bridge.errors import (
     SyncError,
     counts_in_copy,
     is_own,
+    let_go,
     may_retry,
 )
 from bridge.heartbeat import Heartbeat
@@ -231,6 +232,7 @@ class SubscriptionWorker:
         self._status.record_error(error, counter=counter if counted else None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
+        let_go(error)
         if self._stop.is_set():
             return False
         if self.subscription.disable_on_error and is_own(error):

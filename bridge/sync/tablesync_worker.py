@@ -31,7 +31,16 @@ from typing import TYPE_CHECKING
 
 from bridge import faults, log, remedies, session
 from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import AnotherServer, BridgeError, PublisherError, StateError, counts_in_copy, is_own, may_retry
+from bridge.errors import (
+    AnotherServer,
+    BridgeError,
+    PublisherError,
+    StateError,
+    counts_in_copy,
+    is_own,
+    let_go,
+    may_retry,
+)
 from bridge.pipeline import StreamHistory, recover, spool_folder, stream
 from bridge.published import Published
 from bridge.receive.filter_server import FilterServer
@@ -188,6 +197,7 @@ class TableSyncWorker:
         longest_s = self._main.retry_max_s
         self._pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(error) else longest_s)
         self.gave_up = self._record(error)
+        let_go(error)
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, PublisherError)]
             self.gave_up |= self._failures >= limit or not may_retry(error)
