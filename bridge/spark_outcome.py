@@ -94,6 +94,11 @@ def lost_in(error: BaseException) -> BaseException | None:
     return next((one for one in _causes(error) if is_lost(one)), None)
 
 
+def is_of_spark(error: BaseException) -> bool:
+    """Whether Spark has raised an error, or one of its causes."""
+    return any(isinstance(one, SPARK_ERRORS) or is_lost(one) for one in _causes(error))
+
+
 def is_concurrent(error: BaseException) -> bool:
     """Whether Delta refused a commit because of a concurrent one: nothing was committed."""
     if isinstance(error, _CONCURRENT):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from bridge import remedies, session
 from bridge.errors import EndsSpark
+from bridge.spark_outcome import is_of_spark
 from bridge.track.refresh import owner_of
 from protocol.lsn import INVALID, Lsn
 
@@ -145,8 +146,8 @@ class Suspects:
         running = self._enter(work, describe, beat)
         try:
             yield
-        except BaseException:
-            self._leave(running, failed=True)
+        except BaseException as error:
+            self._leave(running, failed=True, by_spark=is_of_spark(error))
             raise
         self._leave(running, failed=False)
 
@@ -188,7 +189,7 @@ class Suspects:
         to_come = now_s < self._come_until_s and not all(one.came or one.blamed for one in self._suspects)
         return not (tried or self._waiting or to_come)
 
-    def _leave(self, running: _Running, *, failed: bool) -> None:
+    def _leave(self, running: _Running, *, failed: bool, by_spark: bool = False) -> None:
         with self._changed:
             self._running.remove(running)
             now_s = self._now_s()
@@ -196,7 +197,8 @@ class Suspects:
             suspect = running.suspect
             if failed:
                 running.failed_s = now_s
-                self._failed.append(running)
+                if by_spark or self._died() is not None:  # an error of the server or of a value ends no JVM
+                    self._failed.append(running)
             elif suspect in self._suspects and suspect is not None:
                 if suspect.work.step != "copy" and running.work.end_lsn < suspect.work.end_lsn:
                     suspect.work = replace(suspect.work, start_lsn=running.work.end_lsn)

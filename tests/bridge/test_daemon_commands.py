@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from bridge import config, faults, session, subscriber, suspects
+from bridge import config, faults, session, subscriber
 from bridge import daemon as module
 from bridge.commands import drop
 from bridge.errors import SparkLost
@@ -150,7 +150,6 @@ def life(tmp_path, pgbridge, monkeypatch):
         monkeypatch.setattr(module, name, mock.MagicMock())
     monkeypatch.setattr(module, "JvmWatch", lambda _: nullcontext())
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.2)
-    monkeypatch.setattr(suspects, "_COME_S", 0.0)  # nothing waits for a copy that fails, and has its pause
     monkeypatch.setattr(subscriber, "_LOOK_INTERVAL_S", 0.1)
     monkeypatch.setattr(drop, "_SETTLE_S", 0.3)
     monkeypatch.setattr(faults, "_action", faults._action)
