@@ -68,10 +68,11 @@ class Work:
     transactions: int = 1
 
     def overlaps(self, other: Work) -> bool:
-        """Whether it is the same copy, or has some of the same transactions."""
-        return (self.name, self.step, self.relation) == (other.name, other.step, other.relation) and (
-            self.step == "copy" or (self.start_lsn < other.end_lsn and other.start_lsn < self.end_lsn)
-        )
+        """Whether it is the same copy, by whichever worker, or has some of the same transactions."""
+        if self.step == "copy":  # the subscription leaves a table that it cannot copy to its tablesync worker
+            return (owner_of(self.name), "copy", self.relation) == (owner_of(other.name), other.step, other.relation)
+        same = (self.name, self.step) == (other.name, other.step)
+        return same and self.start_lsn < other.end_lsn and other.start_lsn < self.end_lsn
 
     def __str__(self) -> str:
         if self.step == "copy":

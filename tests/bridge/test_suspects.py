@@ -201,3 +201,12 @@ def test_an_error_of_the_server_or_of_a_value_is_no_suspect(jvm):
     with suppress(SyncError), jvm.suspects.under_way(BIG):
         raise SyncError("java.lang.NullPointerException") from Py4JError("java.lang.NullPointerException")
     assert jvm.suspects.jvm_died("it ended with exit code 52") == [str(BIG)]
+
+
+def test_a_copy_is_the_same_by_whichever_worker(jvm):
+    """A table that the subscription could not copy is left to its tablesync worker, which must not begin anew."""
+    for _ in range(3):
+        jvm.dies_during(BIG)
+    with pytest.raises(EndsSpark):
+        jvm.tries(Work("shop:sync", "copy", "public.big"))
+    jvm.tries(Work("other", "copy", "public.big"))
