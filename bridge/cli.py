@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bridge import __version__, cli_tables, config, log, remedies
 from bridge.cli_options import DEFAULT_FILE, AsJson, ConfigFile, Name, OptionalName, echo, echo_error, print_document
-from bridge.commands.enable import set_enabled
+from bridge.commands.enable import set_enabled, waits
 from bridge.commands.init import write
 from bridge.commands.skip import set_skip
 from bridge.commands.state import opened
@@ -276,7 +276,14 @@ def refresh(
 
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        lines = command.ask(subscription, state.catalog, resync=resync or [], copy_data=copy_data, when=state.when)
+        lines = command.ask(
+            subscription,
+            state.catalog,
+            resync=resync or [],
+            copy_data=copy_data,
+            when=state.when,
+            waits=waits(subscription, state),
+        )
     for line in lines:
         echo(line)
 

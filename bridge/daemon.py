@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from concurrent.futures import wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from bridge.subscriber import SubscriptionWorker
 from bridge.suspects import SUSPECTS
 from bridge.sync.copy_progress import CopyLimit
 from bridge.systemd import Service, status_line
+from bridge.track import refresh
 from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.lock import locked, spark_lock
 
@@ -98,7 +99,7 @@ class Daemon:
         self._outdated: set[str] = set()
         self._service = Service(os.environ, os.getpid())
         self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
-        self._again_s: dict[str, float] = {}
+        self._again: dict[str, tuple[float, object]] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
         self._deaths: list[float] = []
         self._warm_up: WarmUp | None = None
@@ -236,8 +237,14 @@ class Daemon:
         self._spark_state = "starting"
         end_s = time.monotonic() + pause_s
         while not self._stopping and time.monotonic() < end_s:
-            self._service.turn(())
+            self._turn_without_spark()
             self._pause(min(_TURN_S, pause_s))
+
+    def _turn_without_spark(self) -> None:
+        self._service.turn(())
+        with suppress(StateError):  # the catalog cannot be used now
+            if self._catalog is not None:
+                self._see_disabled(self._catalog)
 
     @property
     def _stopping(self) -> bool:
@@ -280,7 +287,7 @@ class Daemon:
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()
-            self._service.turn(())
+            self._turn_without_spark()
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
             while not session.kill() and not started.done() and time.monotonic() < end_s:
@@ -354,7 +361,7 @@ class Daemon:
         self._copy_limit.change(planned.config.copies_at_once)
         self._outdated |= planned.outdated & self._workers.keys()
         self._failed.clear()
-        self._again_s.clear()
+        self._again.clear()
         SUSPECTS.forget()
         for worker in self._workers.values():
             worker.look_soon()
@@ -367,21 +374,17 @@ class Daemon:
             self._monitor.turn()
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
+        self._see_disabled(catalog)
         for name in self._outdated:
             self._workers[name].stop()  # repeatedly, because its copies may have begun other Spark jobs
         for name, subscription in self._config.subscription.items():
             row = catalog.subscription(name)
             if name in self._workers and row is not None and not row.enabled:
                 self._workers[name].stop()  # cuts a copy short
-            elif row is not None and not row.enabled:
-                self._failed.discard(name)
-                self._again_s.pop(name, None)  # ENABLE starts it at once, whatever it ended by
-                SUSPECTS.forget(name)
-                if row.state not in {"disabled", "stopped"}:
-                    catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
             if name in self._workers or row is None or not row.enabled:
                 continue
-            if time.monotonic() < self._again_s.get(name, 0):
+            until_s, wanted = self._again.get(name, (0.0, None))
+            if time.monotonic() < until_s and self._wanted(name) == wanted:
                 continue
             try:
                 forked = session.fork(spark)
@@ -402,6 +405,21 @@ class Daemon:
             self._failed.discard(name)
             worker.thread.start()
 
+    def _wanted(self, name: str) -> object:
+        """What an operator asks of a subscription: a change of it ends the pause after an error, as in its worker."""
+        return None if self._catalog is None else refresh.wanted(self._catalog, name)
+
+    def _see_disabled(self, catalog: Catalog) -> None:
+        """Forget why subscriptions without a worker ended, if they are disabled: ENABLE starts them at once."""
+        for name in self._config.subscription.keys() - self._workers.keys():
+            row = catalog.subscription(name)
+            if row is not None and not row.enabled:
+                self._failed.discard(name)
+                self._again.pop(name, None)
+                SUSPECTS.forget(name)
+                if row.state not in {"disabled", "stopped"}:
+                    catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
+
     def _reap(self) -> None:
         """Remove workers that have ended, and log unexpected ends."""
         for name, worker in list(self._workers.items()):
@@ -415,7 +433,7 @@ class Daemon:
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
                 pause_s = math.inf if self._until_caught_up else worker.subscription.retry_max_s
-                self._again_s[name] = time.monotonic() + pause_s
+                self._again[name] = time.monotonic() + pause_s, self._wanted(name)
             elif not worker.disabled:  # one that disabled itself waits for ENABLE
                 self._log.error(
                     "a subscription's worker ended unexpectedly; it is started again",
@@ -423,7 +441,7 @@ class Daemon:
                     error=repr(worker.error),
                     exc_info=worker.error,
                 )
-                self._again_s[name] = time.monotonic() + _AGAIN_S
+                self._again[name] = time.monotonic() + _AGAIN_S, self._wanted(name)
 
     def _end(self, catalog: Catalog) -> None:
         if self._bars is not None:
@@ -436,16 +454,17 @@ class Daemon:
                 self._monitor.turn()  # the last batch may take minutes, and nobody should kill a daemon that ends
         self._reap()
         if session.died() is not None and not self._stopping:
-            return  # the subscriptions go on with another JVM
-        self._all_stopped(catalog)
+            self._all_stopped(catalog, "starting", but=("error",))  # they go on with another JVM
+        else:
+            self._all_stopped(catalog)
 
-    def _all_stopped(self, catalog: Catalog) -> None:
+    def _all_stopped(self, catalog: Catalog, state: str = "stopped", but: Sequence[str] = ()) -> None:
         """Record that no subscription has a worker."""
         try:
             for name in self._config.subscription:
                 row = catalog.subscription(name)
-                if row is not None and row.state not in {"disabled", "stopped"}:
-                    catalog.set_state(name, "stopped")
+                if row is not None and row.state not in {"disabled", "stopped", *but}:
+                    catalog.set_state(name, state)
         except StateError as error:
             self._log.error("the state of the stopped subscriptions cannot be written", error=str(error))
 

@@ -37,6 +37,8 @@ soon tried again.
 
 from __future__ import annotations
 
+import gc
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -277,3 +279,19 @@ def counts_in_copy(error: BaseException) -> bool:
 def may_retry(error: BaseException | None) -> bool:
     """Whether to try again soon after an error."""
     return getattr(error, "retry", True)
+
+
+def let_go(error: BaseException) -> None:
+    """Release what an error's frames hold: a batch, which waits for the next attempt with rows of any size.
+
+    What is left are cycles of errors and frames, which the garbage collector would find long after, because large rows
+    are few objects.
+    """
+    waiting, seen = [error], list[BaseException]()
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.append(one)
+            traceback.clear_frames(one.__traceback__)
+            waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+    gc.collect()

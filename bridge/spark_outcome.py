@@ -66,6 +66,7 @@ _ENDED: Final = (
     "SparkContext has been shutdown",
     "Cannot call methods on a stopped SparkContext",
     "RpcEnv has been stopped",
+    "SparkContext.dagScheduler()",
 )
 """What Spark says of jobs when its context has ended under them."""
 
@@ -91,6 +92,11 @@ def is_lost(error: BaseException) -> bool:
 def lost_in(error: BaseException) -> BaseException | None:
     """The error among an error and its causes that says so; None if there is none. Errors of the publisher are not."""
     return next((one for one in _causes(error) if is_lost(one)), None)
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether Spark has raised an error, or one of its causes."""
+    return any(isinstance(one, SPARK_ERRORS) or is_lost(one) for one in _causes(error))
 
 
 def is_concurrent(error: BaseException) -> bool:

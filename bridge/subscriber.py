@@ -36,6 +36,7 @@ from bridge.errors import (
     SyncError,
     counts_in_copy,
     is_own,
+    let_go,
     may_retry,
 )
 from bridge.heartbeat import Heartbeat
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from bridge.track.catalog import Catalog
     from bridge.track.catalog_rows import RelRow
     from bridge.track.progress import Progress
-    from bridge.track.refresh import RefreshRow
     from protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0
@@ -217,20 +217,12 @@ class SubscriptionWorker:
     def _sleep(self, seconds: float) -> None:
         """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait."""
         end_s = time.monotonic() + seconds
-        asked = self._asked()
+        wanted = refresh.wanted(self._catalog, self._name)
         while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or self._asked() != asked:
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or refresh.wanted(self._catalog, self._name) != wanted:
                 return
             self._status.write()
             self.heartbeat.beat()
-
-    def _asked(self) -> tuple[Lsn | None, list[RefreshRow]] | None:
-        """What an operator asks for; None while the catalog cannot be read."""
-        try:
-            row = self._catalog.subscription(self._name)
-            return row.skip_lsn if row is not None else None, refresh.asked(self._catalog, self._name)
-        except StateError:
-            return None
 
     def _pause_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""
@@ -251,6 +243,7 @@ class SubscriptionWorker:
         self._status.record_error(error, counter=counter if counted else None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
+        let_go(error)
         if self._stop.is_set():
             return False
         if self.subscription.disable_on_error and is_own(error):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from bridge import remedies, session
 from bridge.errors import EndsSpark
+from bridge.spark_outcome import is_of_spark
 from bridge.track.catalog_rows import owner_of
 from protocol.lsn import INVALID, Lsn
 
@@ -67,10 +68,11 @@ class Work:
     transactions: int = 1
 
     def overlaps(self, other: Work) -> bool:
-        """Whether it is the same copy, or has some of the same transactions."""
-        return (self.name, self.step, self.relation) == (other.name, other.step, other.relation) and (
-            self.step == "copy" or (self.start_lsn < other.end_lsn and other.start_lsn < self.end_lsn)
-        )
+        """Whether it is the same copy, by whichever worker, or has some of the same transactions."""
+        if self.step == "copy":  # the subscription leaves a table that it cannot copy to its tablesync worker
+            return (owner_of(self.name), "copy", self.relation) == (owner_of(other.name), other.step, other.relation)
+        same = (self.name, self.step) == (other.name, other.step)
+        return same and self.start_lsn < other.end_lsn and other.start_lsn < self.end_lsn
 
     def __str__(self) -> str:
         if self.step == "copy":
@@ -145,8 +147,8 @@ class Suspects:
         running = self._enter(work, describe, beat)
         try:
             yield
-        except BaseException:
-            self._leave(running, failed=True)
+        except BaseException as error:
+            self._leave(running, failed=True, by_spark=is_of_spark(error))
             raise
         self._leave(running, failed=False)
 
@@ -188,7 +190,7 @@ class Suspects:
         to_come = now_s < self._come_until_s and not all(one.came or one.blamed for one in self._suspects)
         return not (tried or self._waiting or to_come)
 
-    def _leave(self, running: _Running, *, failed: bool) -> None:
+    def _leave(self, running: _Running, *, failed: bool, by_spark: bool = False) -> None:
         with self._changed:
             self._running.remove(running)
             now_s = self._now_s()
@@ -196,7 +198,8 @@ class Suspects:
             suspect = running.suspect
             if failed:
                 running.failed_s = now_s
-                self._failed.append(running)
+                if by_spark or self._died() is not None:  # an error of the server or of a value ends no JVM
+                    self._failed.append(running)
             elif suspect in self._suspects and suspect is not None:
                 if suspect.work.step != "copy" and running.work.end_lsn < suspect.work.end_lsn:
                     suspect.work = replace(suspect.work, start_lsn=running.work.end_lsn)
@@ -214,7 +217,8 @@ class Suspects:
         before = "" if work.step == "copy" else f"{remedies.disable(owner)}, then "
         return EndsSpark(
             f"{work} has ended Spark's JVM {ends} ({self._reason}), and is not tried any more; {size}".rstrip("; "),
-            hint='set a higher "spark.driver.memory" in [spark.conf], and start the daemon again; '
+            hint=f'set a higher "spark.driver.memory" in [spark.conf] (a row takes up to {session.OF_A_ROW} times its '
+            "size), and start the daemon again; "
             f"to try it once more as it is: {before}{again}",
         )
 

@@ -76,11 +76,11 @@ class CopyDecoder:
             raise UnexpectedMessage(NAME, "the copy has ended")
         rows = np.arange(len(array.starts))
         if not self._started:
-            array.starts[0] += _header_bytes(array.data[array.starts[0] : array.ends[0]].tobytes())
+            array.starts[0] += _header_bytes(array.head(0, _FIXED_HEADER_BYTES), int(array.lengths[0]))
             self._started = True
             if array.starts[0] == array.ends[0]:
                 rows = rows[1:]
-        if len(rows) and bytes(array.data[array.starts[-1] : array.ends[-1]]) == _TRAILER:
+        if len(rows) and array.lengths[-1] == len(_TRAILER) and array[-1] == _TRAILER:
             self._ended = True
             rows = rows[:-1]
         batches = decode_in_chunks(array, rows, lambda _: NAME, lambda chunk, _: self._decode(chunk))
@@ -119,15 +119,15 @@ class CopyDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _header_bytes(message: bytes) -> int:
-    """Return the length of the header at the start of a message: signature, flags, and an extension."""
-    if len(message) < _FIXED_HEADER_BYTES or not message.startswith(_SIGNATURE):
+def _header_bytes(head: bytes, size_bytes: int) -> int:
+    """Return the length of the header with which a message of this size begins: signature, flags, and an extension."""
+    if len(head) < _FIXED_HEADER_BYTES or not head.startswith(_SIGNATURE):
         raise MalformedMessage(NAME, 0, "the first message does not start with the header")
-    flags = int.from_bytes(message[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
+    flags = int.from_bytes(head[len(_SIGNATURE) : len(_SIGNATURE) + 4], "big")
     if flags & _CRITICAL_FLAGS:
         raise UnsupportedMessage(f"COPY BINARY with flags {flags:#010x}")
-    extension = int.from_bytes(message[len(_SIGNATURE) + 4 : _FIXED_HEADER_BYTES], "big", signed=True)
-    if not 0 <= extension <= len(message) - _FIXED_HEADER_BYTES:
+    extension = int.from_bytes(head[len(_SIGNATURE) + 4 : _FIXED_HEADER_BYTES], "big", signed=True)
+    if not 0 <= extension <= size_bytes - _FIXED_HEADER_BYTES:
         raise MalformedMessage(NAME, _FIXED_HEADER_BYTES, f"a header extension of {extension} bytes")
     return _FIXED_HEADER_BYTES + extension
 

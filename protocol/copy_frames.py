@@ -92,8 +92,11 @@ def stream_frames(data: Bytes, begin: int, end: int) -> MessageArray:
 def _candidates(data: Bytes, begin: int, end: int) -> Ints:
     """Positions that have CopyData's tag and behind it, before `end`, room for a length below 16 MiB.
 
-    Longer messages are left out, so that text, which has no zero bytes, never looks like the beginning of a message.
+    Longer messages are left out, so that text, which has no zero bytes, never looks like the beginning of a message. If
+    the first one is longer, there are none: a mask over hundreds of megabytes would take as much again.
     """
+    if data[begin + 1]:
+        return _NONE
     last = max(begin, end - PREFIX_BYTES + 1)
     found: Ints = ((data[begin:last] == COPY_DATA) & (data[begin + 1 : last + 1] == 0)).nonzero()[0]
     return begin + found

@@ -72,6 +72,11 @@ class MessageArray:
     def __getitem__(self, index: int) -> bytes:
         return self.data[self.starts[index] : self.ends[index]].tobytes()
 
+    def head(self, index: int, size: int) -> bytes:
+        """The first bytes of a message, so many at most: a message may have hundreds of megabytes."""
+        start = int(self.starts[index])
+        return self.data[start : min(start + size, int(self.ends[index]))].tobytes()
+
     @property
     def lengths(self) -> Ints:
         """Length of each message."""
@@ -82,10 +87,10 @@ class MessageArray:
         """Length of all messages together."""
         return int(self.lengths.sum())
 
-    @property
-    def longest_bytes(self) -> int:
-        """Length of the longest message; 0 if there are none."""
-        return int(self.lengths.max(initial=0))
+    def longest(self) -> MessageArray:
+        """The longest message; none if there are none."""
+        at = int(self.lengths.argmax()) if len(self) else 0
+        return self.part(at, at + 1)
 
     def messages(self) -> list[bytes]:
         """Each message as bytes."""
@@ -153,10 +158,11 @@ class ChunkedMessages:
         """Memory they take."""
         return self.size_bytes + ROW_OVERHEAD_BYTES * len(self) + _CHUNK_OVERHEAD_BYTES * len(self._chunks)
 
-    @property
-    def longest_bytes(self) -> int:
-        """Length of the longest message; 0 if there are none."""
-        return max((chunk.longest_bytes for chunk in self._chunks), default=0)
+    def longest(self) -> MessageArray:
+        """The longest message; none if there are none."""
+        return max(
+            (chunk.longest() for chunk in self._chunks), key=lambda one: one.size_bytes, default=MessageArray.of()
+        )
 
     def extend(self, messages: MessageArray) -> None:
         """Append messages."""

@@ -247,13 +247,14 @@ class ApplyWorker:
     def _in_spark(self, step: Literal["form", "apply"], batch: Batch) -> Iterator[None]:
         """Within, Spark works for these transactions: they may have to wait, and must not end it again and again."""
         work = Work(self._name, step, None, batch.start_lsn, batch.end_lsn, batch.transactions)
-        size = f"its largest row has {batch.longest_row_bytes >> 20:,} MB" if batch.longest_row_bytes else ""
         try:
-            with SUSPECTS.under_way(work, describe=lambda: size, beat=self._heartbeat.beat):
+            with SUSPECTS.under_way(work, describe=lambda: _size_text(batch), beat=self._heartbeat.beat):
                 yield
         except EndsSpark as error:
+            by_id = {rel.relid: rel.qualified_name for rel in self._catalog.rels(self._name)}
             names = list(dict.fromkeys(changes.target.qualified_name for changes in batch.tables))
-            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, ", ".join(names) or None)
+            relation = by_id.get(batch.largest_row[1]) or ", ".join(names) or None
+            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
             raise ApplyError(error.message, context, hint=error.hint) from error
 
     def _most_transactions(self) -> int | None:
@@ -423,6 +424,11 @@ class ApplyWorker:
         self._next.starts_at(quiet_lsn)
         self._control.origin_advanced()
         return True
+
+
+def _size_text(batch: Batch) -> str:
+    size_bytes, _ = batch.largest_row
+    return f"its largest row has {size_bytes >> 20:,} MB" if size_bytes else ""
 
 
 def _transactions_before_error(batch: Batch) -> int:

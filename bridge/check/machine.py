@@ -28,9 +28,15 @@ _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
 _OTHERS_READ, _EVERYBODY = 0o044, 0o007
 
 
-def check_memory(needed_bytes: int, available_bytes: int | None) -> Finding:
-    """Compare what Spark and this process may use with what there is; None if that is unknown."""
-    needed = size_text(needed_bytes)
+def check_memory(needed_bytes: int, available_bytes: int | None, row_bytes: int | None = None) -> Finding:
+    """Compare what Spark and this process may use with what there is; None if that is unknown.
+
+    Args:
+        needed_bytes: What they may use.
+        available_bytes: What there is.
+        row_bytes: The size of a row for which the heap is large enough.
+    """
+    needed = size_text(needed_bytes) + (f" (for rows of up to {size_text(row_bytes)})" if row_bytes else "")
     if available_bytes is None:
         return passed("memory", f"pgbridge may use {needed}; how much is available is unknown here")
     available = size_text(available_bytes)

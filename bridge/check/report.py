@@ -97,7 +97,8 @@ def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -
         needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
         # a running daemon has its memory already
         if not running:
-            yield check_memory(needed_bytes, available_bytes())
+            row_bytes = session.largest_row_bytes(config.spark.master, config.spark.conf)
+            yield check_memory(needed_bytes, available_bytes(), row_bytes)
     else:
         yield check_connect(find_spec)
     yield check_descriptors(sum(one.enabled for one in config.subscription.values()))

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 
 def ask(
-    subscription: Subscription, catalog: Catalog, *, resync: Sequence[str], copy_data: bool | None, when: str
+    subscription: Subscription,
+    catalog: Catalog,
+    *,
+    resync: Sequence[str],
+    copy_data: bool | None,
+    when: str,
+    waits: str = "",
 ) -> list[str]:
     """Record a request to refresh the subscription, or with `resync` to copy tables again.
 
@@ -40,6 +46,7 @@ def ask(
         resync: Tables to copy again, as `namespace.name`, or as `name` in public; empty to refresh the subscription.
         copy_data: Whether added tables are copied; None for `copy_data` of the configuration.
         when: When the worker carries it out, for the message.
+        waits: What to say of a worker that pauses, where no request ends the pause.
 
     Returns:
         Lines that say what will be done, for this request and for earlier ones not yet carried out.
@@ -51,13 +58,13 @@ def ask(
     """
     name = subscription.name
     if catalog.remote_lsn(name) is None:
-        return [f'subscription "{name}" has not started yet: its first start subscribes to all published tables']
+        return [f'subscription "{name}" has not started yet: its first start subscribes to all published tables{waits}']
     published, missing = _published(subscription, catalog.rels_by_name(name, sync_name(name)).keys())
     pending = refresh.asked(catalog, name)  # read first: a request carried out meanwhile shows in the tables, too
     subscribed = catalog.rels_by_name(name, sync_name(name)).keys()
     unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed | published.keys()
-    failed = catalog.last_error(sync_name(name)) is not None
+    failing = [owner for owner in (name, sync_name(name)) if catalog.last_error(owner) is not None]
     tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
     tables = tables or [None]
     copied = subscription.copy_data if copy_data is None else copy_data
@@ -65,9 +72,12 @@ def ask(
     keeping = [table for table in known if subscription.mode_of(".".join(table)) != "mirror"]
     planned = plan([*pending, *wanted], published, subscribed, keeping, refresh.removed(catalog, name))
     lines = _lines(planned, unsupported)
-    if failed and not resync:
-        waiting = [table for table, rel in catalog.rels_by_name(sync_name(name)).items() if rel.state in "id"]
-        lines += [f"  {'.'.join(table)}: its copy is tried again" for table in waiting if table in published]
+    for owner in failing if not resync else ():
+        lines += [
+            f"  {rel.qualified_name}: {'its copy is tried again' if rel.state in 'id' else 'goes on after its error'}"
+            for rel in catalog.rels(owner)
+            if (rel.namespace, rel.name) in published and (rel.state in "id" or owner != name)
+        ]
     if planned.unknown:
         raise ConfigError(
             f'table "{".".join(planned.unknown[0])}" is no longer published',
@@ -75,7 +85,7 @@ def ask(
         )
     warning = [f"WARNING:  {missing_message(missing)}"] if missing else []
     if not lines and not pending:
-        return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones']
+        return [*warning, f'subscription "{name}": nothing to refresh, its tables are the published ones{waits}']
     unpublished = planned.removed if None in tables else ()
     refresh.ask(catalog, name, tables, copy_data=copied, unpublished=unpublished)
     return [*warning, f'subscription "{name}" is refreshed ({when})', *lines]

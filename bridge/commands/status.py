@@ -116,7 +116,7 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
         "remote_lsn": _text(remote),
         "confirmed_flush_lsn": _text(position.confirmed_flush_lsn),
         "lag_bytes": max(0, flush - remote) if flush is not None and remote is not None else None,
-        "skip_lsn": _text(row.skip_lsn) if row else None,
+        "skip_lsn": _text(catalog.skip_lsn(name) or catalog.skip_lsn(sync_name(name))),
         "apply_error_count": row.apply_error_count if row else 0,
         "sync_error_count": row.sync_error_count if row else 0,
         "last_error": error and _error(error),

@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -239,8 +240,10 @@ class SocketCopyBoth:
         ended_by = self._ahead.ended_by  # asked before what came before it is taken
         if self._take():
             data = np.empty(self._unhandled_bytes + PADDING, np.uint8)
-            at = 0
-            for part in self._unhandled:
+            at, parts = 0, deque(self._unhandled)
+            self._unhandled.clear()
+            while parts:  # each is released when it is copied: a message may have hundreds of megabytes
+                part = parts.popleft()
                 data[at : at + len(part)] = part
                 at += len(part)
             messages, end = copy_frames(data, at, stream_frames, self._handle_other)

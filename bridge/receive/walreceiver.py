@@ -252,10 +252,10 @@ class WalReceiver:
             self._handle_keepalive(messages[index])
             at = index + 1
         if at < len(messages):
-            self._progress.server_time_us = decode_xlog_data(messages[-1][:HEADER_BYTES]).send_time_us
+            self._progress.server_time_us = decode_xlog_data(messages.head(-1, HEADER_BYTES)).send_time_us
         self._assemble(messages.part(at))
         if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING_STATES:
-            self._record_streamed_position(messages[-1])
+            self._record_streamed_position(messages.head(-1, HEADER_BYTES))
         return not len(messages)
 
     def _record_streamed_position(self, last: bytes) -> None:

@@ -39,6 +39,7 @@ from bridge.errors import (
     StreamError,
     counts_in_copy,
     is_own,
+    let_go,
     may_retry,
 )
 from bridge.pipeline import StreamHistory, recover, spool_folder, stream
@@ -179,17 +180,15 @@ class TableSyncWorker:
     def _pause(self) -> bool:
         """Wait before the next attempt; False if a new request may remove the reason of the failure."""
         end_s = time.monotonic() + self._pause_s
+        before = refresh.wanted(self._catalog, self._main.name)
         while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
             self._status.write()
-            if self._asked():
+            wanted = refresh.wanted(self._catalog, self._main.name)
+            if wanted is not None and wanted[0]:
                 return False
+            if wanted is not None and before is not None and wanted[-1] != before[-1]:
+                break  # the transaction that failed is to be skipped
         return True
-
-    def _asked(self) -> bool:
-        try:
-            return bool(refresh.asked(self._catalog, self._main.name))
-        except StateError:  # unknown now, and read again
-            return False
 
     def _failed(self, error: Exception) -> bool:
         """Record an error; return whether to try again."""
@@ -200,6 +199,7 @@ class TableSyncWorker:
         longest_s = self._main.retry_max_s
         self._pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(error) else longest_s)
         self.gave_up = self._record(error)
+        let_go(error)
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, PublisherError)]
             self.gave_up |= self._failures >= limit or not may_retry(error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
+from bridge.errors import StateError
 from bridge.track.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
 from bridge.track.followed import forget
 from protocol.lsn import INVALID, Lsn
@@ -70,6 +71,15 @@ def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
         RefreshRow(number, None if name is None else (namespace, name), bool(copy_data), bool(unpublished))
         for number, namespace, name, copy_data, unpublished in rows
     ]
+
+
+def wanted(catalog: Catalog, subscription: str) -> tuple[list[RefreshRow], Lsn | None, Lsn | None] | None:
+    """What an operator asks for: a change of it ends a pause after an error. None while the catalog cannot be read."""
+    try:
+        skips = catalog.skip_lsn(subscription), catalog.skip_lsn(sync_name(subscription))
+        return asked(catalog, subscription), *skips
+    except StateError:
+        return None
 
 
 def removed(catalog: Catalog, subscription: str) -> dict[tuple[str, str], str]:

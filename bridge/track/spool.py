@@ -49,6 +49,10 @@ CHUNK_BYTES = 32 << 20
 """About how much of a file is read at a time; decoding takes a few times as much memory."""
 
 
+LargestRow = tuple[int, int]
+"""Bytes of a row message, and the OID of its relation; of no row, (0, 0)."""
+
+
 @dataclass(slots=True)
 class SpoolFile:
     """One transaction's file.
@@ -61,7 +65,7 @@ class SpoolFile:
     path: Path
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
-    longest_bytes: int = field(default=0, compare=False)  # of a row that this process has written
+    largest_row: LargestRow = field(default=(0, 0), compare=False)  # of those that this process has written
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
@@ -104,9 +108,9 @@ class SpoolFile:
                 some = rows.part(begin, begin + max(1, int(np.searchsorted(sizes, _BLOCK_BYTES))))
             ids = RowMessages(some, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
             self.relation_ids.update(np.unique(ids).tolist())
-            _write_block(file, _ROWS, len(some), some.lengths.astype(_LENGTH).tobytes() + b"".join(some.messages()))
+            _write_rows(file, some)
             self.rows += len(some)
-            self.longest_bytes = max(self.longest_bytes, some.longest_bytes)
+            self.largest_row = max(self.largest_row, largest_row(some, in_stream=in_stream))
             begin += len(some)
             between()
 
@@ -172,7 +176,7 @@ class SpoolFile:
             StateError: The file is missing, cut short or damaged.
         """
         lengths: list[np.ndarray] = []
-        data: list[bytes] = []
+        data: list[memoryview] = []
         events: Events = []
         rows = size = 0
         for kind, count, payload in _blocks(self.path):
@@ -182,13 +186,15 @@ class SpoolFile:
                 events.append((rows, event))
             elif kind == _ROWS:
                 lengths.append(np.frombuffer(payload, _LENGTH, count))
-                data.append(payload[count * _LENGTH.itemsize :])
+                data.append(memoryview(payload)[count * _LENGTH.itemsize :])
                 rows += count
             size += len(payload)
+            del payload  # one row may have hundreds of megabytes: nothing keeps it beside the chunk
             if size >= chunk_bytes:
-                yield _row_messages(data, lengths), events
-                lengths, data, events = [], [], []
+                chunk = [(_row_messages(data, lengths), events)]
+                lengths, events = [], []
                 rows = size = 0
+                yield chunk.pop()
         if rows or events:
             yield _row_messages(data, lengths), events
 
@@ -244,15 +250,39 @@ class SpoolFolder:
                 return SpoolFile(path)
 
 
-def _row_messages(data: list[bytes], lengths: list[np.ndarray]) -> MessageArray:
+def largest_row(rows: MessageArray | ChunkedMessages, *, in_stream: bool) -> LargestRow:
+    """Return the largest one of row messages that have the header of XLogData."""
+    longest = rows.longest()
+    if not len(longest):
+        return 0, 0
+    ids = RowMessages(longest, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+    return longest.size_bytes, int(ids[0])
+
+
+def _row_messages(data: list[memoryview], lengths: list[np.ndarray]) -> MessageArray:
+    """The messages in these bytes, which are released."""
     every = np.concatenate(lengths).astype(np.int64) if lengths else np.zeros(0, np.int64)
-    return MessageArray.packed(b"".join([*data, bytes(PADDING)]), every)
+    joined = b"".join([*data, bytes(PADDING)])
+    data.clear()
+    return MessageArray.packed(joined, every)
 
 
-def _write_block(file: BinaryIO, kind: bytes, count: int, payload: bytes) -> None:
-    header = _BLOCK.pack(kind, count, len(payload))
-    file.write(header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))))
-    file.write(payload)
+def _write_rows(file: BinaryIO, rows: MessageArray) -> None:
+    if len(rows) == 1:  # it may have hundreds of megabytes: it is not copied
+        content: bytes | memoryview = rows.data[int(rows.starts[0]) : int(rows.ends[0])].data
+    else:
+        content = b"".join(rows.messages())
+    _write_block(file, _ROWS, len(rows), rows.lengths.astype(_LENGTH).tobytes(), content)
+
+
+def _write_block(file: BinaryIO, kind: bytes, count: int, *payload: bytes | memoryview) -> None:
+    header = _BLOCK.pack(kind, count, sum(map(len, payload)))
+    crc = zlib.crc32(header)
+    for part in payload:
+        crc = zlib.crc32(part, crc)
+    file.write(header + _CRC.pack(crc))
+    for part in payload:
+        file.write(part)
 
 
 def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int, bytes]]:
@@ -273,7 +303,9 @@ def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int,
                 payload = file.read(size) if size <= length else b""
                 if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(payload, zlib.crc32(header)):
                     raise _damaged(path, f"the block at byte {at} has another checksum than was written")
-                yield kind, count, payload
+                block = [(kind, count, payload)]
+                del payload  # whoever takes it alone holds it
+                yield block.pop()
     except OSError as error:
         raise StateError(f"spool file {path} cannot be read: {error.strerror or error}") from error
 

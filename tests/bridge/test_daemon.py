@@ -225,7 +225,7 @@ def test_what_needs_a_hand_waits_for_it(supervised):
         time.sleep(0.3)
         assert DyingWorker.lives == 1
         catalog.set_enabled("sub", enabled=False)
-        wait_until(lambda: daemon._again_s == {}, 10)
+        wait_until(lambda: daemon._again == {}, 10)
         catalog.set_enabled("sub", enabled=True)
         wait_until(lambda: DyingWorker.lives == 2, 10)
     assert daemon._failed == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 
 import pytest
 
@@ -15,6 +16,7 @@ from bridge.errors import (
     SlotAdvanced,
     counts_in_copy,
     is_own,
+    let_go,
     may_retry,
 )
 from protocol.lsn import Lsn
@@ -112,3 +114,28 @@ def test_apply_error_has_message_context_and_hint():
     error = ApplyError("duplicate key", CONTEXT, hint="look there")
     assert str(error).splitlines() == ["duplicate key", f"CONTEXT:  {CONTEXT}", "HINT:  look there"]
     assert error.context is CONTEXT
+
+
+def test_what_an_errors_frames_held_is_let_go():
+    """Also those of its causes, and of frames that hold the error itself: a batch of rows of any size."""
+
+    class Rows:
+        """What a batch has."""
+
+    there: list[weakref.ref[Rows]] = []
+
+    def fail() -> None:
+        rows = Rows()
+        there.append(weakref.ref(rows))
+        try:
+            int("x")
+        except ValueError as error:
+            cause = error
+            raise KeyError from cause
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    kept = caught.value
+    assert there[0]() is not None
+    let_go(kept)
+    assert there[0]() is None

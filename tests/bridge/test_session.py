@@ -46,6 +46,12 @@ def test_what_spark_takes_of_the_memory(master, conf, expected):
     assert session.memory_bytes(master, conf) // MIB == expected
 
 
+def test_the_rows_for_which_the_heap_is_large_enough():
+    assert session.largest_row_bytes("local[2]", {}) == 128 * MIB
+    assert session.largest_row_bytes("local", {"spark.driver.memory": "4g"}) == 256 * MIB
+    assert session.largest_row_bytes("spark://host:7077", {}) is None, "rows are at its executors, too"
+
+
 def test_a_jvm_that_lives_has_not_died(spark):
     assert session.died() is None
     assert session.lost(ConnectionRefusedError("of somebody else")) is None

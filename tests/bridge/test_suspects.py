@@ -7,15 +7,16 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
+from py4j.protocol import Py4JError
 
-from bridge.errors import EndsSpark
+from bridge.errors import EndsSpark, SyncError
 from bridge.suspects import Suspects, Work
 from protocol.lsn import Lsn
 
 BIG, SMALL = Work("shop", "copy", "public.big"), Work("shop", "copy", "public.small")
 
 
-class Killed(Exception):
+class Killed(ConnectionError):
     """What a work ends by when the JVM dies in its course."""
 
 
@@ -191,3 +192,21 @@ def test_the_worker_beats_while_it_waits(jvm):
 
     with jvm.suspects.under_way(SMALL, beat=beat):
         assert len(beats) >= 2
+
+
+def test_an_error_of_the_server_or_of_a_value_is_no_suspect(jvm):
+    """It would be tried alone first, and others would wait for it, though it has a pause of its own."""
+    with suppress(SyncError), jvm.suspects.under_way(SMALL):
+        raise SyncError("permission denied")
+    with suppress(SyncError), jvm.suspects.under_way(BIG):
+        raise SyncError("java.lang.NullPointerException") from Py4JError("java.lang.NullPointerException")
+    assert jvm.suspects.jvm_died("it ended with exit code 52") == [str(BIG)]
+
+
+def test_a_copy_is_the_same_by_whichever_worker(jvm):
+    """A table that the subscription could not copy is left to its tablesync worker, which must not begin anew."""
+    for _ in range(3):
+        jvm.dies_during(BIG)
+    with pytest.raises(EndsSpark):
+        jvm.tries(Work("shop:sync", "copy", "public.big"))
+    jvm.tries(Work("other", "copy", "public.big"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from protocol import decode_chunk
 from protocol.copy import CopyDecoder, copy_expression, decode_copy_binary
+from protocol.copy_frames import copy_frames, row_frames
 from protocol.errors import (
     MalformedMessage,
     ProtocolError,
@@ -22,6 +25,7 @@ from protocol.errors import (
     UnsupportedMessage,
 )
 from protocol.values.types import resolve
+from protocol.values.value_array import PADDING
 from tests.protocol import independent
 from tests.protocol.sampled import SAMPLES
 
@@ -122,6 +126,23 @@ def test_no_rows(messages):
     table = decode(messages)
     assert table.schema == pa.schema([("id", pa.int32()), ("t", pa.string())])
     assert table.num_rows == 0
+
+
+def test_a_large_value_is_held_once_beside_its_message():
+    """It may have hundreds of megabytes: no mask, no header and no comparison takes as much again."""
+    size = 32 << 20
+    content = HEADER + row(b"\0\0\0\1", b"a" * size)
+    data = np.frombuffer(b"d" + struct.pack(">I", 4 + len(content)) + content + bytes(PADDING), np.uint8)
+    tracemalloc.start()
+    try:
+        rows, end = copy_frames(data, len(data) - PADDING, partial(row_frames, columns=2), lambda *_: None)
+        found = CopyDecoder([INT4, TEXT], ["id", "t"]).decode(rows)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (end, len(found)) == (len(data) - PADDING, 1)
+    assert len(found["t"][0].as_py()) == size
+    assert size < peak_bytes < 1.1 * size
 
 
 def test_rows_in_several_stretches(monkeypatch):

@@ -7,7 +7,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Self
 
 from bridge.apply.evolution.tracker import TrackedState
-from bridge.track.spool import SpoolFile
+from bridge.track.spool import LargestRow, SpoolFile, largest_row
 from protocol.lsn import Lsn
 from protocol.messages import LogicalMessage
 from protocol.transactions import Ending, Transaction, TransactionRun, count
@@ -104,10 +104,13 @@ class Batch:
         )
 
     @property
-    def longest_row_bytes(self) -> int:
-        """Size of the largest row message, as far as the transactions are still there; 0 if it is not known."""
-        rows = [(item.rows.longest_bytes, getattr(item, "spooled", None)) for item in self.items]
-        return max((max(here, getattr(file, "longest_bytes", 0)) for here, file in rows), default=0)
+    def largest_row(self) -> LargestRow:
+        """The largest row message, as far as the transactions are still there."""
+        files = [item.spooled for item in self.items if isinstance(item, Transaction)]
+        spooled = [file.largest_row for file in files if isinstance(file, SpoolFile)]
+        streamed = [isinstance(item, Transaction) and item.in_stream for item in self.items]
+        here = (largest_row(item.rows, in_stream=flag) for item, flag in zip(self.items, streamed, strict=True))
+        return max([*spooled, *here], default=(0, 0))
 
     @property
     def unclear(self) -> bool:

@@ -13,13 +13,14 @@ import datetime as dt
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -48,6 +49,10 @@ _ROW_GROUP_ROWS: Final = 100_000  # several, so that tasks can share a file
 _ROW_GROUP_BYTES: Final = 32 << 20
 """At most, if it has several rows: a task that reads a row group has all of it in the JVM's heap."""
 
+_LARGE_BYTES: Final = 256 << 10
+_OF_LARGE_VALUES: Final[dict[str, Any]] = {"use_dictionary": False, "write_statistics": False}
+"""Parquet's writer would have copies of a value for both, and a value may have hundreds of megabytes."""
+
 _PREFIX: Final = "pgbridge-scratch-"  # Spark ignores names that begin with "_" or "."
 
 _PIECE_BYTES: Final = 8 << 20
@@ -61,8 +66,9 @@ def arrow_source(spark: SparkSession, table: pa.Table) -> Iterator[DataFrame]:
         yield as_frame(spark, table)
         return
     with scratch_file() as path:
-        pq.write_table(table, path, compression="none", row_group_size=_group_rows(table))
-        yield _read(spark, path, table.schema)
+        options = _OF_LARGE_VALUES if _has_large_values(table) else {}
+        pq.write_table(table, path, compression="none", row_group_size=_group_rows(table), **options)
+        yield _read(spark, [path], table.schema)
 
 
 @contextmanager
@@ -87,12 +93,25 @@ def arrow_stream_source(
         first.append(batch)
     # Parquet's readers do not take every name that a table's column may have
     plain = pa.schema([field.with_name(f"c{number}") for number, field in enumerate(schema)])
-    with scratch_file() as path:
-        with pq.ParquetWriter(path, plain, compression="snappy") as writer:
-            for batch in chain(first, rest):
-                writer.write_batch(batch.rename_columns(plain.names), _group_rows(batch))
-            first.clear()
-        yield _read(spark, path, plain).toDF(*schema.names)
+    with ExitStack() as files:
+        paths: list[Path] = []
+        with ExitStack() as open_files:
+
+            @cache
+            def writer(*, large_values: bool) -> pq.ParquetWriter:
+                paths.append(files.enter_context(scratch_file()))
+                options = _OF_LARGE_VALUES if large_values else {}
+                return open_files.enter_context(pq.ParquetWriter(paths[-1], plain, compression="snappy", **options))
+
+            for batch in chain(_released(first), rest):
+                into = writer(large_values=_has_large_values(batch))
+                into.write_batch(batch.rename_columns(plain.names), _group_rows(batch))
+        yield _read(spark, paths, plain).toDF(*schema.names)
+
+
+def _released(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    while batches:
+        yield batches.pop(0)
 
 
 def reads_local_files(spark: SparkSession) -> bool:
@@ -122,9 +141,20 @@ def _group_rows(rows: pa.Table | pa.RecordBatch) -> int:
     return max(1, min(_ROW_GROUP_ROWS, len(rows) * _ROW_GROUP_BYTES // size_bytes))
 
 
-def _read(spark: SparkSession, path: Path, schema: pa.Schema) -> DataFrame:
+def _has_large_values(rows: pa.Table | pa.RecordBatch) -> bool:
+    if rows.nbytes <= _LARGE_BYTES:
+        return False
+    of_lengths = (
+        column for column in rows.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    )
+    return rows.nbytes > _LARGE_BYTES * rows.num_columns * len(rows) or any(
+        (pc.max(pc.binary_length(column)).as_py() or 0) > _LARGE_BYTES for column in of_lengths
+    )
+
+
+def _read(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
     reader = spark.read.schema(spark_schema([(field.name, field.type) for field in schema]))
-    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(path.as_uri())
+    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(*(path.as_uri() for path in paths))
 
 
 @contextmanager

@@ -78,9 +78,9 @@ class Parts:
         self.progress_count = 0
         self.reports = []  # answers to come; then it is always to go on
 
-    def put(self, end_lsn, rows=1):
+    def put(self, end_lsn, rows=1, row=b"x"):
         """What the receiver does with a transaction."""
-        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=ChunkedMessages([b"x"] * rows))
+        transaction = Transaction(end_lsn, Lsn(end_lsn - 1), 0, Lsn(end_lsn), rows=ChunkedMessages([row] * rows))
         self.ends[end_lsn] = None
         self.queue.put(transaction)
         self.progress.transaction(transaction.end_lsn)

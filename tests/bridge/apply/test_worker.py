@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, PublisherError, TargetError
+from bridge.errors import ApplyContext, ApplyError, EndsSpark, OutcomeUnknown, PublisherError, TargetError
 from bridge.observer import Observer
 from bridge.receive.queue import TransactionQueue
+from bridge.suspects import Suspects
+from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
+from protocol.walsender import HEADER_BYTES
 from tests.bridge.apply.made_worker import ENDS, Parts, changes_of
 
 
@@ -125,6 +129,26 @@ def test_what_comes_before_a_bad_transaction_is_applied_and_it_is_named(parts, k
     assert parts.catalog.batch("sub") is None
     assert parts.catalog.remote_lsn("sub") == parts.progress.durable_lsn == bad - 10
     assert len(parts.attempts) <= 9  # and not one for each transaction
+
+
+@pytest.mark.parametrize("step", ["form", "apply"])
+def test_what_ends_spark_is_an_error_with_table_size_and_setting(parts, monkeypatch, step):
+    """Also before it is decoded: the row's relation is one of the catalog's."""
+
+    @contextmanager
+    def under_way(work, *, describe, **_):
+        if work.step == step:
+            raise EndsSpark(f"it has ended Spark's JVM; {describe()}", hint='set "spark.driver.memory"')
+        yield
+
+    monkeypatch.setattr(Suspects, "under_way", lambda _, work, **options: under_way(work, **options))
+    parts.catalog.put_rel("sub", RelRow("public", "big", "r", Lsn(1), "/lake/public/big", 7))
+    parts.put(110, row=bytes(HEADER_BYTES) + b"I" + (7).to_bytes(4) + bytes(3 << 20))
+    with pytest.raises(ApplyError) as raised:
+        parts.run(until=110)
+    assert raised.value.context.relation == "public.big"
+    assert raised.value.context.finish_lsn == 109
+    assert raised.value.message.endswith("its largest row has 3 MB")
 
 
 def test_a_batch_that_fails_once_is_applied_in_parts(parts):

@@ -30,6 +30,8 @@ def test_memory():
     assert machine.check_memory(1 << 30, 2 << 30).level is Level.PASS
     assert machine.check_memory(2 << 30, 1 << 30).level is Level.WARNING
     assert machine.check_memory(2 << 30, None).level is Level.PASS
+    passed = machine.check_memory(3 << 30, 9 << 30, 128 << 20)
+    assert passed.message == "pgbridge may use 3072 MB (for rows of up to 128 MB), and 9216 MB are available"
 
 
 @pytest.mark.parametrize(

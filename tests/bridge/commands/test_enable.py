@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+from bridge.commands import enable
 from bridge.track.lock import locked
 from tests.fix_cli import TWO, catalog_of
 
@@ -34,6 +36,23 @@ def test_while_the_daemon_runs(two, tmp_path):
     with locked(tmp_path / "state"):
         assert two("disable", "hr") == (0, 'subscription "hr" disabled (now)\n', "")
     assert not enabled(tmp_path, "hr")
+
+
+def test_a_worker_that_pauses(two, tmp_path, monkeypatch):
+    """DISABLE waits until it has seen it; ENABLE of what is enabled says what ends the pause, as REFRESH does."""
+    monkeypatch.setattr(enable, "_PATIENCE_S", 0.2)
+    two("status")
+    with locked(tmp_path / "state"), catalog_of(tmp_path) as catalog:
+        catalog.set_state("shop", "error")
+        pause = (
+            "it pauses after an error, for 60 s at most. To end the pause: pgbridge disable shop; pgbridge enable shop"
+        )
+        assert two("enable", "shop").out == f'subscription "shop" enabled (now); {pause}\n'
+        assert two("refresh", "shop").out.endswith(f"its first start subscribes to all published tables; {pause}\n")
+        assert two("disable", "shop").out == 'subscription "shop" disabled (after its batch under way)\n'
+        threading.Timer(0.1, catalog.set_state, ("shop", "disabled")).start()
+        assert two("disable", "shop").out == 'subscription "shop" disabled (now)\n'
+        assert two("enable", "shop").out == 'subscription "shop" enabled (now)\n'
 
 
 def test_another_configuration_file(two, tmp_path):

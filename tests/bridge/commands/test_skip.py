@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bridge.track.catalog_rows import sync_name
 from bridge.track.lock import locked
 from protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
@@ -28,6 +29,22 @@ def test_skip(two, tmp_path):
         assert two("skip", "shop", "--lsn", "0/14C0400").out.endswith("at 0/14C0400 (now)\n")
     assert two("skip", "shop", "--lsn", "none") == (0, 'subscription "shop" skips no transaction\n', "")
     assert skip_lsn(tmp_path) is None
+
+
+def test_the_worker_whose_error_it_is_skips(two, tmp_path):
+    """That of added tables is behind the subscription, which has passed the transaction."""
+    two("status")
+    with catalog_of(tmp_path) as catalog:
+        catalog.create_origin("shop", Lsn(0x900), "abc", [])
+        sync = sync_name("shop")
+        catalog.register(sync, enabled=True)
+        catalog.create_origin(sync, Lsn(0x100), "def", [])
+        catalog.record_error(sync, "no", counter=None, finish_lsn=Lsn(0x200))
+        assert two("skip", "shop", "--lsn", "0/200").code == 0
+        assert (catalog.skip_lsn("shop"), catalog.skip_lsn(sync)) == (None, Lsn(0x200))
+        assert two("skip", "shop", "--lsn", "0/300").code == 1
+        assert two("skip", "shop", "--lsn", "none").code == 0
+        assert catalog.skip_lsn(sync) is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import resource
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -78,6 +79,30 @@ def test_chunks_are_bounded(tmp_path):
     file.append(transaction)
     chunks = list(file.chunks(in_stream=True, chunk_bytes=1 << 20))
     assert [len(rows) for rows, _ in chunks] == [50_000, 50_000, 20_000]
+
+
+def test_a_large_row_is_written_without_a_copy_and_read_with_one(tmp_path):
+    """It may have hundreds of megabytes."""
+    size = 32 << 20
+    insert = Insert(7, (Value(ValueKind.TEXT, b"a" * size),), 725)
+    transaction = Transaction(
+        725, rows=ChunkedMessages([encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, encode(insert)))])
+    )
+    transaction.in_stream = True
+    file = SpoolFolder(tmp_path).file_for(transaction)
+    tracemalloc.start()
+    try:
+        file.append(transaction)
+        written_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        ((rows, _),) = file.chunks(in_stream=True)
+        kept_bytes, read_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows.longest().size_bytes > size
+    assert written_bytes < 1 << 20
+    assert kept_bytes < 1.1 * size
+    assert read_bytes < 2.1 * size
 
 
 @pytest.fixture

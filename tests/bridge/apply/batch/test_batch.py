@@ -70,6 +70,19 @@ def test_prepared_transactions_and_their_ends(tmp_path):
     assert (batch.ended, batch.spools, batch.rows, batch.committed) == ([rolled_back], [file], 0, False)
 
 
+def test_the_largest_row_in_memory_and_in_files(tmp_path):
+    """With its relation, so that an error can name the table."""
+
+    def row(relation_id: int, size_bytes: int) -> bytes:
+        return bytes(HEADER_BYTES) + b"I" + relation_id.to_bytes(4) + bytes(size_bytes)
+
+    spooled = transaction(20, row(7, 300), row(8, 500))
+    SpoolFolder(tmp_path).file_for(spooled).append(spooled)
+    assert Batch.of([transaction(10, row(5, 10), row(6, 400)), spooled], Lsn(1)).largest_row == (HEADER_BYTES + 505, 8)
+    assert Batch.of([transaction(10, row(5, 10), row(6, 400))], Lsn(1)).largest_row == (HEADER_BYTES + 405, 6)
+    assert Batch.of([transaction(10)], Lsn(1)).largest_row == (0, 0)
+
+
 def message(number: int, *, size_bytes: int = 1, xid: int | None = None) -> LogicalMessage:
     content = bytes([number]) * size_bytes
     return LogicalMessage(transactional=True, lsn=Lsn(number), prefix="p", content=content, xid=xid)

@@ -7,6 +7,7 @@ import tempfile
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bridge.apply.delta import arrow_source as module
@@ -91,6 +92,21 @@ def test_the_file_goes_if_the_rows_fail(spark, folder):
     with pytest.raises(OSError, match="cut"), arrow_stream_source(spark, pa.schema({"a": pa.int64()}), rows()):
         pass
     assert list(folder.rglob("*.parquet")) == []
+
+
+def test_large_values_have_a_file_without_dictionary_and_statistics(spark, folder):
+    """Parquet's writer would hold a value, of hundreds of megabytes perhaps, several times."""
+    large = pa.record_batch({"a": ["x" * (300 << 10)], "b": [[1]]})
+    batches = [pa.record_batch({"a": ["y"], "b": [[2]]}), large, pa.record_batch({"a": ["z"], "b": [[3]]})]
+    with arrow_stream_source(spark, large.schema, iter(batches)) as source:
+        columns = [pq.read_metadata(path).row_group(0).column(0) for path in folder.rglob("*.parquet")]
+        assert sorted((one.is_stats_set, one.dictionary_page_offset is not None) for one in columns) == [
+            (False, False),
+            (True, True),
+        ]
+        assert sorted(len(row.a) for row in source.collect()) == [1, 1, 300 << 10]
+    with arrow_source(spark, pa.table(large.columns, ["a", "b"])) as source:
+        assert len(source.collect()[0].a) == 300 << 10
 
 
 @pytest.mark.parametrize(("rows", "value_bytes", "groups"), [(5, 20 << 20, 5), (64, 1 << 20, 3), (200_000, 1, 2)])
