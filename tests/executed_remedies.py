@@ -27,6 +27,7 @@ _RETYPED = "bridge/sync/test_tablesync_worker.py::test_a_table_whose_columns_cha
 _SLOT = "bridge/receive/test_slot.py::test_a_slot_that_is_to_be_used_is_made_by_the_printed_statement"
 _STATE_LOST = "faults/test_runbook.py::test_the_state_directory_is_lost"
 _UNDONE = "bridge/apply/delta/test_restore.py::test_a_doubtful_batch_that_somebody_has_taken_back_by_hand"
+_WAITS = "oracle/test_waits.py::test_one_table_waits_and_the_others_go_on"
 _WENT_BACK = "faults/test_runbook.py::test_a_delta_table_went_back"
 
 EXECUTED: dict[str, dict[str, str]] = {
@@ -52,14 +53,18 @@ EXECUTED: dict[str, dict[str, str]] = {
         "test_rows_that_another_writer_added_since_are_not_lost",
     },
     "apply/delta/messages.py": {"set messages": "read"},
-    "apply/delta/spark_errors.py": {"the Delta table has a constraint": "read"},
+    "apply/delta/spark_errors.py": {"{what} run in Spark": "read"},
     "apply/delta/table_forms.py": {
         "move it away": "read",
         'set mode = "changelog" for the table, or leave one': "read",
         'set mode = "changelog" for the table, or leave the': "read",
     },
-    "apply/evolution/tracker.py": {"{remedies.resync(": _RETYPED, "copy the table afresh": _RETYPED},
-    "apply/replay.py": {"run the daemon until its state is r": "mentioned", "copy the table again": "computed"},
+    "apply/evolution/tracker.py": {"{remedies.resync(": _RETYPED, "{'; then '.join(": _WAITS},
+    "apply/replay.py": {
+        "run: {remedies.resync(": "computed",
+        "run the daemon until its state is r": "mentioned",
+        "copy the table again": "computed",
+    },
     "apply/target/filled.py": {
         "run in Spark: ALTER TABLE": "oracle/test_own_columns.py::"
         "test_what_delta_cannot_fill_is_refused_for_its_table_alone",
@@ -124,6 +129,7 @@ EXECUTED: dict[str, dict[str, str]] = {
     "publication/partition_root.py": {"subscribe to a publication": "read"},
     "publication/replica_identity.py": {"{self.place}publication": "read"},
     "published.py": {
+        "if it was a partition": "computed",
         "create it on the publisher": "oracle/test_missing_publication.py::test_it_is_taken_up_when_it_appears",
     },
     "receive/connection.py": {

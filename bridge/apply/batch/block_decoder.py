@@ -55,7 +55,7 @@ _KEYLESS_HISTORY = (
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
 
 
-def _keyless(relation: Relation) -> str:
+def _key_hint(relation: Relation) -> str:
     """What to run for a table without a key; a name of pg_catalog's is sent without its schema."""
     table = f"{quote_identifier(relation.namespace or 'pg_catalog')}.{quote_identifier(relation.name)}"
     return f"run on the server: ALTER TABLE {table} ADD PRIMARY KEY (…); or ALTER TABLE {table} REPLICA IDENTITY FULL"
@@ -230,7 +230,7 @@ class BlockDecoder:
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,
                 relation=name,
-                hint=f"{_KEYLESS_HISTORY if mode == 'history' else _keyless(relation)}; then copy the table afresh, "
+                hint=f"{_KEYLESS_HISTORY if mode == 'history' else _key_hint(relation)}; then copy the table afresh, "
                 f"because these changes are from before that: {self._routes.copy_afresh(name)}",
             )
         seq = pa.array(rows + self._block.first_seq)

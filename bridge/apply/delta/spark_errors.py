@@ -126,9 +126,10 @@ _NOT_NULL: Final = re.compile(
 
 def constraint_hint(error: BaseException, location: str) -> str:
     """Return what an operator can do about a row that a constraint of a Delta table refuses; empty for other errors."""
-    what = "the Delta table has a constraint that a published row does not meet. To drop it, run in Spark: ALTER TABLE"
+    what = "the Delta table has a constraint that a published row does not meet. To drop it,"
     if check := _CHECK.search(str(error)):
-        return f"{what} {sql_name(location)} DROP CONSTRAINT {quoted(check['name'])}"
+        return f"{what} run in Spark: ALTER TABLE {sql_name(location)} DROP CONSTRAINT {quoted(check['name'])}"
     if column := _NOT_NULL.search(str(error)):
-        return f"{what} {sql_name(location)} ALTER COLUMN {quoted(column['name'] or column['missing'])} DROP NOT NULL"
+        name = quoted(column["name"] or column["missing"])
+        return f"{what} run in Spark: ALTER TABLE {sql_name(location)} ALTER COLUMN {name} DROP NOT NULL"
     return ""
