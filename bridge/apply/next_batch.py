@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.batch.batch import Batch
     from bridge.apply.batch.batcher import Batcher
+    from bridge.errors import ApplyError
     from bridge.receive.queue import TransactionQueue
     from bridge.track.progress import Progress
     from protocol.transactions import Item
@@ -199,7 +200,14 @@ class NextBatch:
 
     def form(self, items: Sequence[Item]) -> None:
         """Form transactions that were taken; they join the batch, or become the one after it."""
-        batch = self._attempt(items)
+        self._put(self.batcher.attempt(items, self._start_lsn))
+
+    def refuse(self, items: Sequence[Item], error: ApplyError) -> None:
+        """Take transactions that are not formed, as if they could not be decoded: they can be skipped."""
+        self._put(self.batcher.refuse(items, self._start_lsn, error))
+
+    def _put(self, batch: Batch) -> None:
+        self._start_lsn = batch.end_lsn
         if self._growing is None:
             self._grow(batch)
             return
@@ -247,11 +255,6 @@ class NextBatch:
         if following:
             self.batcher.rewind(following[0])
         return True
-
-    def _attempt(self, items: Sequence[Item]) -> Batch:
-        batch = self.batcher.attempt(items, self._start_lsn)
-        self._start_lsn = batch.end_lsn
-        return batch
 
     def _grow(self, batch: Batch) -> None:
         self._growing, self._grows_since_s = GrowingBatch(batch), time.monotonic()

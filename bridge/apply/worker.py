@@ -236,11 +236,16 @@ class ApplyWorker:
         """Form transactions; many of them yield to the receiving threads."""
         began_s = time.monotonic()
         here = Batch.of(items, self._progress.durable_lsn)
-        with self._in_spark("form", here):  # large ones are staged there
-            if here.rows < _MANY_ROWS:
-                self._next.form(items)
-            else:
-                forming.run(self._next.form, items)
+        try:
+            with self._in_spark("form", here):  # large ones are staged there
+                if here.rows < _MANY_ROWS:
+                    self._next.form(items)
+                else:
+                    forming.run(self._next.form, items)
+        except ApplyError as error:
+            if not isinstance(error.__cause__, EndsSpark):
+                raise
+            self._next.refuse(items, error)
         self._formed_s += time.monotonic() - began_s
 
     @contextmanager

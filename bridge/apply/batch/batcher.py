@@ -97,10 +97,7 @@ class Batcher:
         Afterwards all definitions are known that the transactions announced, also where one cannot be decoded. An
         unreadable spool file is a StateError here, too.
         """
-        batch = Batch.of(transactions, start_lsn)
-        batch.names_before = dict(self._routes.names)
-        self._routes.begin()
-        self._definitions.begin(batch)
+        batch = self._begun(transactions, start_lsn)
         collectors: dict[str, ChangeCollector] = {}
         ordinals = Ordinals() if self._every_change else None
         try:
@@ -109,14 +106,28 @@ class Batcher:
                 if block.spooled and self._stage is not None:
                     self._limit_memory(collectors.values(), self._stage)
         except ApplyError as error:
-            batch.error = error
-            batch.with_messages.clear()
-            self._learn(transactions)
-            return batch
+            return self._failed(batch, error)
         for collector in collectors.values():
             batch.tables += collector.changes(self._stage)
         self._definitions.end(batch)
         batch.relids = dict(self._routes.names.items() - batch.names_before.items())
+        return batch
+
+    def refuse(self, transactions: Sequence[Item], start_lsn: Lsn, error: ApplyError) -> Batch:
+        """Return the batch of `attempt` for transactions that must not be formed: they are not decoded."""
+        return self._failed(self._begun(transactions, start_lsn), error)
+
+    def _begun(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
+        batch = Batch.of(transactions, start_lsn)
+        batch.names_before = dict(self._routes.names)
+        self._routes.begin()
+        self._definitions.begin(batch)
+        return batch
+
+    def _failed(self, batch: Batch, error: ApplyError) -> Batch:
+        batch.error = error
+        batch.with_messages.clear()
+        self._learn(batch.items)
         return batch
 
     def rewind(self, batch: Batch) -> None:

@@ -96,6 +96,11 @@ class Parts:
         self.progress_count += 1
 
     # Batcher, Applier, WalReceiver
+    def refuse(self, transactions, start_lsn, error):
+        batch = Batch.of(transactions, start_lsn)
+        batch.error = error
+        return batch
+
     def attempt(self, transactions, start_lsn):
         batch = Batch.of(transactions, start_lsn)
         ends = [int(transaction.end_lsn) for transaction in transactions]

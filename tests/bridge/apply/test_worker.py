@@ -143,12 +143,17 @@ def test_what_ends_spark_is_an_error_with_table_size_and_setting(parts, monkeypa
 
     monkeypatch.setattr(Suspects, "under_way", lambda _, work, **options: under_way(work, **options))
     parts.catalog.put_rel("sub", RelRow("public", "big", "r", Lsn(1), "/lake/public/big", 7))
-    parts.put(110, row=bytes(HEADER_BYTES) + b"I" + (7).to_bytes(4) + bytes(3 << 20))
+    row = bytes(HEADER_BYTES) + b"I" + (7).to_bytes(4) + bytes(3 << 20)
+    parts.put(110, row=row)
     with pytest.raises(ApplyError) as raised:
         parts.run(until=110)
     assert raised.value.context.relation == "public.big"
     assert raised.value.context.finish_lsn == 109
     assert raised.value.message.endswith("its largest row has 3 MB")
+    parts.catalog.set_skip_lsn("sub", raised.value.context.finish_lsn)
+    parts.put(110, row=row)  # as the next stream has it
+    parts.run(until=110)
+    assert parts.skipped == [[110]], "it is not begun, and skipped all the same"
 
 
 def test_a_batch_that_fails_once_is_applied_in_parts(parts):
