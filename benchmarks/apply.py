@@ -15,16 +15,16 @@ import psutil
 
 from benchmarks.apply_tables import RANDOM
 from benchmarks.disturbed import in_turn, stolen_s
-from bridge import session
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta.append import overwrite_rows
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.delta_table import table_size, table_version
-from bridge.apply.delta.location import read_table
-from bridge.apply.delta.merge_effects import LARGE_BYTES, enable_for_large
-from bridge.apply.delta.schema import spark_schema
-from bridge.apply.target.target import Target, target_schema
+from bridge.batch.batch import TableChanges
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.commit.merge_effects import LARGE_BYTES, enable_for_large
+from bridge.lake.commit.writes import overwrite_rows
+from bridge.lake.create import create_table
+from bridge.lake.location import read_table
+from bridge.lake.schema import spark_schema
+from bridge.lake.table import table_size, table_version
+from bridge.spark import session
+from bridge.targets.target import Target, target_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.apply.target.target import TargetColumn
+from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.targets.target import TargetColumn
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:

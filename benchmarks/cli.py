@@ -35,7 +35,7 @@ from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
 from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -25,13 +25,13 @@ import typer
 
 from benchmarks import report
 from benchmarks.workloads import INSERT_W1, SETTINGS, TABLE_W1
-from bridge import session
-from bridge.config import Subscription
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
+from bridge.spark import session
 from bridge.sync.tablesync import TableSync
-from bridge.track.catalog import Catalog, catalog_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

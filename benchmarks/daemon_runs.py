@@ -28,10 +28,11 @@ from benchmarks.bridge_folder import NAME, BridgeFolder
 from benchmarks.checksum import in_delta
 from benchmarks.disturbed import busy_s, stolen_s
 from benchmarks.processes import Meter, tree_cpu_s
-from bridge import log, session
-from bridge.config import load
-from bridge.daemon import Daemon
-from bridge.signals import StopSignals
+from bridge.config.config import load
+from bridge.runtime import log
+from bridge.runtime.signals import StopSignals
+from bridge.service.daemon import Daemon
+from bridge.spark import session
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 import typer
 
 from benchmarks import report
-from bridge import session
-from bridge.apply.batch.routes import Subscribed
-from bridge.apply.batch.row_filters import RowFilters
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.schema import spark_schema
-from bridge.apply.effects.operations import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.apply.target.target import Target, TargetColumn, target_schema
+from bridge.batch.batch import TableChanges
+from bridge.batch.routes import Subscribed
+from bridge.batch.row_filters import RowFilters
+from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.create import create_table
+from bridge.lake.schema import spark_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate
+from bridge.spark import session
+from bridge.targets.target import Target, TargetColumn, target_schema
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 

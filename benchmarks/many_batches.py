@@ -19,16 +19,16 @@ import numpy as np
 
 from benchmarks.apply import MASTER, make_table
 from benchmarks.apply_tables import Size
-from bridge import log, session
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.maintain import DeltaTables
-from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.effects.operations import INSERT, UPDATE
-from bridge.apply.maintenance import Maintenance, Policy
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
+from bridge.apply.maintenance import DeltaTables, Maintenance, Policy
+from bridge.batch.batch import TableChanges
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
+from bridge.effects.events import INSERT, UPDATE
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.runtime import log
+from bridge.spark import session
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.apply.target.target import Target
+    from bridge.targets.target import Target
 
 _ROWS: Final = 100_000
 _INSERTS: Final = 0.3  # of a batch's changes; the others are updates of rows that the table has, wherever they are

@@ -17,8 +17,8 @@ import psutil
 from benchmarks.database import database, insert_lsn
 from benchmarks.measure import BenchmarkError
 from benchmarks.processes import tree_cpu_s
+from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.demo.child import Child
-from bridge.track.catalog import Catalog, catalog_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.disturbed import stolen_s
-from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes, Subscribed
-from bridge.apply.batch.table_changes import Staged
-from bridge.apply.target.target import Target, target_schema
-from bridge.background import Background, share_interpreter
-from bridge.config import Subscription
-from bridge.memory import keep_freed
+from bridge.batch.batch import Staged
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
+from bridge.config.config import Subscription
 from bridge.receive.publisher import Publisher
-from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from bridge.runtime.process import keep_freed
+from bridge.runtime.threads import Background, share_interpreter
+from bridge.targets.target import Target, target_schema
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
-from protocol.transactions import TransactionRun
+from protocol.stream.transactions import TransactionRun
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bridge.apply.batch.batch import Batch
-    from protocol.transactions import Transaction
+    from bridge.batch.batch import Batch
+    from protocol.stream.transactions import Transaction
 
     _Form = Callable[[Sequence[Transaction | TransactionRun], Lsn], Batch]
 

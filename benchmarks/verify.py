@@ -27,10 +27,10 @@ from benchmarks import report
 from benchmarks.copy import copy_to, fill
 from benchmarks.processes import Meter
 from benchmarks.workloads import SETTINGS
-from bridge import session
-from bridge.config import Config, Subscription
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Config, Subscription
 from bridge.demo.server import EmbeddedPostgres
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.spark import session
 from bridge.verify import command
 
 if TYPE_CHECKING:

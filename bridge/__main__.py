@@ -1,6 +1,6 @@
 """Starts the command line: the console script, and `python -m bridge`."""
 
-from bridge.cli import main
+from bridge.service.cli import main
 
 if __name__ == "__main__":
     main()

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from fuzz.targets import TYPES, framed
-from protocol.messages import Delete, Insert, Relation, Update, Value, ValueKind
-from protocol.pgoutput import decode, encode
+from protocol.codec.messages import Delete, Insert, Relation, Update, Value, ValueKind
+from protocol.codec.pgoutput import decode, encode
 from protocol.values.types import resolve
 from tests.vectors import load
 

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from protocol.columns import RowMessages
-from protocol.copy import CopyDecoder
-from protocol.errors import ProtocolError
-from protocol.messages import Column, Delete, Insert, Relation, Update
-from protocol.pgoutput import decode, encode
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import Kind, resolve
-from protocol.walsender import (
+from protocol.bulk.columns import RowMessages
+from protocol.bulk.copy import CopyDecoder
+from protocol.codec.messages import Column, Delete, Insert, Relation, Update
+from protocol.codec.pgoutput import decode, encode
+from protocol.codec.walsender import (
     XLogData,
     decode_copy_data,
     decode_standby_status_update,
@@ -26,6 +23,9 @@ from protocol.walsender import (
     encode_standby_status_update,
     encode_xlog_data,
 )
+from protocol.errors import ProtocolError
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import Kind, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,14 +8,22 @@ this package; `hatch_build.py` says why and how.
 
 from typing import TYPE_CHECKING
 
-from bridge import __version__
+from bridge.runtime import __version__
 
 if TYPE_CHECKING:
     from bridge.apply.handler import ChangeBatch
-    from bridge.changes.schema import lsn_text, parse_lsn
-    from bridge.embedded import Subscription
-    from bridge.errors import ApplyError, BridgeError, ConfigError, PublisherError, SkipError, StateError, TargetError
-    from bridge.snapshot import Snapshot, snapshot
+    from bridge.batch.change_schema import lsn_text, parse_lsn
+    from bridge.runtime.errors import (
+        ApplyError,
+        BridgeError,
+        ConfigError,
+        PublisherError,
+        SkipError,
+        StateError,
+        TargetError,
+    )
+    from bridge.service.embedded import Subscription
+    from bridge.snapshots.snapshot import Snapshot, snapshot
     from bridge.source.export import ExportedSnapshot, export_snapshot
     from bridge.source.register import register
 
@@ -45,17 +53,17 @@ def __getattr__(name: str) -> object:
     if name == "ChangeBatch":
         from bridge.apply import handler as module  # noqa: PLC0415
     elif name == "Subscription":
-        from bridge import embedded as module  # type: ignore[no-redef] # noqa: PLC0415
+        from bridge.service import embedded as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"lsn_text", "parse_lsn"}:
-        from bridge.changes import schema as module  # type: ignore[no-redef] # noqa: PLC0415
+        from bridge.batch import change_schema as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"ExportedSnapshot", "export_snapshot"}:
         from bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"Snapshot", "snapshot"}:
-        from bridge import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
+        from bridge.snapshots import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name == "register":
         from bridge.source import register as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in __all__:
-        from bridge import errors as module  # type: ignore[no-redef] # noqa: PLC0415
+        from bridge.runtime import errors as module  # type: ignore[no-redef] # noqa: PLC0415
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(module, name)

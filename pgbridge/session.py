@@ -1,5 +1,5 @@
 """Spark with Delta as the daemon starts it, to look at its tables."""
 
-from bridge.session import start
+from bridge.spark.session import start
 
 __all__ = ["start"]

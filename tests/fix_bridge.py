@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 import pytest
 
-from bridge.config import Config, Subscription
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Config, Subscription
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.subscriber import SubscriptionWorker
+    from bridge.service.subscriber import SubscriptionWorker
     from protocol.lsn import Lsn
     from tests.fix_postgres import Publisher
     from tests.oracle.memory_tables import MemoryTables
@@ -58,8 +58,8 @@ class Pipeline:
 
     def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
         """A worker that is not started yet."""
-        from bridge.session import fork
-        from bridge.subscriber import SubscriptionWorker
+        from bridge.service.subscriber import SubscriptionWorker
+        from bridge.spark.session import fork
 
         session = fork(self.spark)
         return SubscriptionWorker(self.subscription, session, self.catalog, until_caught_up=until_caught_up)
@@ -86,7 +86,7 @@ class Pipeline:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """A Delta table's rows."""
-        from bridge.apply.delta.location import read_table
+        from bridge.lake.location import read_table
 
         rows: list[dict[str, Any]] = read_table(self.spark, self.path(table)).toArrow().to_pylist()
         return rows

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from bridge import cli
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.service import cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable

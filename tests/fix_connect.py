@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bridge.closing import Closing
+from bridge.runtime.threads import Closing
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ConnectServer(Closing):
         import pyspark
         from pyspark.sql import SparkSession
 
-        from bridge import launch, session
+        from bridge.spark import launch, session
 
         settings = {
             **{key: value for key, value in session.REQUIRED.items() if "extensions" in key or "catalog" in key},

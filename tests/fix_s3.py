@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bridge.closing import Closing
+from bridge.runtime.threads import Closing
 from tests.faults.s3_proxy import S3Proxy
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ NO_JAVA: Final = "/there-is-no-java-with-fast"
 LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
-        "bridge/apply/delta/test_maintain",
-        "bridge/apply/delta/test_rewrite_keys",
+        "bridge/lake/test_maintain",
+        "bridge/lake/test_rewrite_keys",
         "bridge/source/test_data_source",
         "bridge/sync/test_tablesync",
-        "bridge/test_daemon",
-        "bridge/test_snapshot",
+        "bridge/service/test_daemon",
+        "bridge/snapshots/test_snapshot",
         "bridge/verify/test_verification",
         "faults/test_apply",
         "faults/test_cluster",

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from protocol.change_messages import Change
-from protocol.lsn import Lsn
-from protocol.messages import (
+from protocol.codec.change_messages import Change
+from protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Column,
@@ -37,7 +36,8 @@ from protocol.messages import (
     Value,
     ValueKind,
 )
-from protocol.walsender import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from protocol.codec.walsender import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from protocol.lsn import Lsn
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from bridge import session
-from bridge.apply.delta import create
-from bridge.cli import app
-from bridge.config import Config, Http, Spark, Subscription
-from bridge.config_tables import Table
-from bridge.errors import BridgeError
+from bridge.config.config import Config, Http, Spark, Subscription
+from bridge.config.tables import Table
+from bridge.lake import create
+from bridge.runtime.errors import BridgeError
+from bridge.service.cli import app
+from bridge.spark import session
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -226,7 +226,7 @@ def test_settings_in_text_are_allowed(page):
 
 
 def test_errors_have_one_root():
-    from bridge import errors
+    from bridge.runtime import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, BridgeError) for kind in kinds)

@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from bridge.config_tables import Table
+from bridge.config.tables import Table
 
 PAGE = (Path(__file__).parents[1] / "docs" / "changelog-and-history.md").read_text(encoding="utf-8")
 

@@ -13,13 +13,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bridge import remedies, snapshot
-from bridge.apply.delta.preview import Preview, RowPreview
-from bridge.apply.replay import TablePreview, lines_of
-from bridge.cli import app
 from bridge.commands import origin, publications, status
 from bridge.demo.proof import Verdict
 from bridge.demo.screen import render_verdicts
+from bridge.runtime import remedies
+from bridge.service.cli import app
+from bridge.skipped.preview import Preview, RowPreview
+from bridge.skipped.replay import TablePreview, lines_of
+from bridge.snapshots import snapshot
 from bridge.verify import command as verify
 from tests.documented import block_with
 
@@ -196,7 +197,9 @@ def test_init(page, tmp_path, monkeypatch):
 def test_answers(page, command):
     lines = block_with(page, f"$ pgbridge {command}")
     assert lines
-    assert [line for line in lines if not told(line, templates("bridge/commands") | templates("bridge/cli.py"))] == []
+    assert [
+        line for line in lines if not told(line, templates("bridge/commands") | templates("bridge/service/cli.py"))
+    ] == []
 
 
 def test_replay():
@@ -212,7 +215,7 @@ def test_replay():
 
 
 def test_snapshot():
-    """tests/bridge/test_snapshot.py runs the program of the same page."""
+    """tests/bridge/snapshots/test_snapshot.py runs the program of the same page."""
     lines = block_with(SNAPSHOTS, '$ pgbridge snapshot --at "2026-05-01 12:00:01"')
     tables = [
         {

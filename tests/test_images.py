@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bridge import config
 from bridge.check.java import VERSIONS
+from bridge.config import config
 from tests.test_docs import complaint
 from tests.test_project import ENTRIES, POSTGRES, PYTHONS, ROOT, WORKFLOW
 

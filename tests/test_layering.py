@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("benchmarks", "bridge", "fuzz", "pgbridge", "protocol", "sql")
@@ -73,17 +74,20 @@ RULES = (
     ),
     Rule(
         ("bridge/track/progress.py", "bridge/track/skip_lsn.py"),
-        _PURE | {"bridge.errors"},
+        _PURE | {"bridge.runtime.errors"},
         "what to confirm and what to skip are pure decisions",
         only=True,
     ),
     Rule(
         ("bridge/publication/*",),
-        _STDLIB | {"protocol", "bridge.errors", "bridge.publication", "bridge.sqltext", "bridge.warehouse"},
+        _STDLIB
+        | {"protocol", "bridge.runtime.errors", "bridge.publication", "bridge.sqltext", "bridge.runtime.warehouse"},
         "PostgreSQL's rules on publications are pure: `receive` reads the catalog for them",
         only=True,
     ),
-    Rule(("bridge/warehouse.py",), _PURE | {"re"}, "what a warehouse may be is decided without Spark", only=True),
+    Rule(
+        ("bridge/runtime/warehouse.py",), _PURE | {"re"}, "what a warehouse may be is decided without Spark", only=True
+    ),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
     Rule(("pgbridge/*",), frozenset({"bridge", "typing"}), "pgbridge/ only gives names to what bridge/ has", only=True),
     Rule(
@@ -102,14 +106,16 @@ RULES = (
     Rule(
         ("bridge/*",),
         frozenset({"pyspark", "delta"}),
-        "Spark and Delta are the business of the session, the row filters, apply/, the copy and the data source",
+        "Spark and Delta are the business of spark/, the row filters, the lake, the copy and the data source",
         exempt=(
-            "bridge/connect.py",
-            "bridge/launch.py",
-            "bridge/session.py",
-            "bridge/spark_outcome.py",
+            "bridge/spark/connect.py",
+            "bridge/spark/launch.py",
+            "bridge/spark/session.py",
+            "bridge/spark/outcome.py",
             "bridge/rowfilter/*",
-            "bridge/apply/*",
+            "bridge/lake/*",
+            "bridge/snapshots/*",
+            "bridge/skipped/*",
             "bridge/sync/*",
             "bridge/source/*",
             "bridge/verify/repair.py",
@@ -121,14 +127,14 @@ RULES = (
     Rule(
         ("bridge/*",),
         frozenset({"py4j"}),
-        "classic sessions and Spark Connect have one code path: `spark_outcome` knows the errors of both",
-        exempt=("bridge/launch.py", "bridge/session.py", "bridge/spark_outcome.py"),
+        "classic sessions and Spark Connect have one code path: `spark.outcome` knows the errors of both",
+        exempt=("bridge/spark/launch.py", "bridge/spark/session.py", "bridge/spark/outcome.py"),
     ),
     Rule(
         ("bridge/*",),
         frozenset({"grpc", "grpc_status", "pyspark.sql.connect", "delta.connect"}),
         "they are installed with the extra connect only, which `connect` looks for",
-        exempt=("bridge/connect.py",),
+        exempt=("bridge/spark/connect.py",),
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
@@ -138,7 +144,15 @@ RULES = (
     ),
     Rule(
         ("bridge/source/*",),
-        frozenset({"bridge.track.catalog", "bridge.track.schema", "bridge.daemon", "bridge.subscriber", "delta"}),
+        frozenset(
+            {
+                "bridge.catalog.catalog",
+                "bridge.catalog.schema",
+                "bridge.service.daemon",
+                "bridge.service.subscriber",
+                "delta",
+            }
+        ),
         "the data source keeps no state of its own: Spark's checkpoint has it, and the sink is the user's",
     ),
     Rule(
@@ -147,13 +161,13 @@ RULES = (
         "arguments, environment and signals are for the shell around the daemon",
         # PySpark takes the Python of its workers from the environment only
         exempt=(
-            "bridge/cli.py",
-            "bridge/daemon.py",
-            "bridge/signals.py",
-            "bridge/connect.py",
-            "bridge/executors.py",
-            "bridge/launch.py",
-            "bridge/session.py",
+            "bridge/service/cli.py",
+            "bridge/service/daemon.py",
+            "bridge/runtime/signals.py",
+            "bridge/spark/connect.py",
+            "bridge/spark/executors.py",
+            "bridge/spark/launch.py",
+            "bridge/spark/session.py",
             "bridge/demo/*",
         ),
     ),
@@ -176,7 +190,7 @@ RULES = (
         ("bridge/*", "protocol/*", "sql/*"),
         frozenset({"bridge.demo"}),
         "the demo stands on top; only its command starts it",
-        exempt=("bridge/cli.py", "bridge/demo/*"),
+        exempt=("bridge/service/cli.py", "bridge/demo/*"),
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
@@ -215,10 +229,10 @@ UNREACHABLE = (
     Unreachable("protocol", frozenset({"bridge", "psycopg", "structlog", *_SPARK}), "bytes and values only"),
     Unreachable("bridge.sqltext", frozenset({"psycopg", *_SPARK}), "text and its parse tree only"),
     Unreachable("bridge.publication", frozenset({"psycopg", *_SPARK}), "PostgreSQL's rules, pure"),
-    Unreachable("bridge.apply.target", frozenset({"psycopg", *_SPARK}), "columns as Arrow types"),
-    Unreachable("bridge.apply.effects", frozenset({"psycopg", *_SPARK}), "net effects in Arrow"),
-    Unreachable("bridge.apply.evolution", frozenset({"psycopg", *_SPARK}), "plans, not their execution"),
-    Unreachable("bridge.apply.batch", frozenset({"psycopg", *_SPARK}), "changes in Arrow"),
+    Unreachable("bridge.targets", frozenset({"psycopg", *_SPARK}), "columns as Arrow types"),
+    Unreachable("bridge.effects", frozenset({"psycopg", *_SPARK}), "net effects in Arrow"),
+    Unreachable("bridge.evolution", frozenset({"psycopg", *_SPARK}), "plans, not their execution"),
+    Unreachable("bridge.batch", frozenset({"psycopg", *_SPARK}), "changes in Arrow"),
     Unreachable("bridge.track", frozenset({"psycopg", *_SPARK}), "the command line reads the catalog without Spark"),
     Unreachable("bridge.receive", _SPARK, "the server's side; commands ask it without Spark"),
     Unreachable("bridge.commands", _SPARK, "commands answer without waiting for Spark"),
@@ -330,19 +344,16 @@ def ring(graph: Graph) -> list[str]:
     return path[path.index(path[-1]) :]
 
 
-def rooms(graph: Graph) -> Graph:
-    """The same by rooms: a folder without folders in it is a room, and so is a module beside folders."""
-    folders = {module.rsplit(".", 1)[0] for module in graph if "." in module}
-    leaves = {folder for folder in folders if not any(other.startswith(f"{folder}.") for other in folders)}
+def rooms(graph: Graph, packages: Collection[str]) -> Graph:
+    """The same by folders, each a room; a package's `__init__.py` is in its own folder."""
 
     def room(module: str) -> str:
-        folder = module.rpartition(".")[0]
-        return folder if folder in leaves else module
+        return module if module in packages else module.rpartition(".")[0] or module
 
-    found: dict[str, set[str]] = {}
+    between: Graph = {}
     for module, targets in graph.items():
-        found.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})
-    return found
+        between.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})
+    return between
 
 
 @cache
@@ -366,8 +377,20 @@ def test_no_module_imports_itself_in_a_ring():
     assert ring(whole_graph(in_types=True)) == []
 
 
-def test_no_room_imports_itself_in_a_ring():
-    assert ring(rooms(whole_graph(in_types=True))) == []
+PACKAGES = frozenset(dotted(path) for path in modules() if path.endswith("/__init__.py"))
+
+
+def test_no_folder_imports_itself_in_a_ring():
+    """The root of `bridge` is a folder as others are."""
+    assert ring(rooms(whole_graph(in_types=True), PACKAGES)) == []
+
+
+def test_no_folder_is_a_drawer():
+    """At most 15 modules, and at most five at the root of `bridge`."""
+    counts = Counter(path.rpartition("/")[0] for path in modules() if not path.endswith("/__init__.py"))
+    source = {folder: count for folder, count in counts.items() if folder.startswith(("bridge", "protocol"))}
+    assert {folder: count for folder, count in source.items() if count > 15} == {}
+    assert source["bridge"] <= 5
 
 
 def test_a_ring_and_what_is_reached_are_seen():
@@ -383,9 +406,15 @@ def test_a_ring_and_what_is_reached_are_seen():
     assert ring(graph) == ["a.x", "a.y", "a.x"]
     assert ring(imports(paths, in_types=False)) == []
     assert reached(graph, "b.w") == {"b.z": "b.w", "pyspark": "b.w", "a.x": "b.z", "a.y": "a.x", "a": "a.x"}
-    crossing = {"a/x.py": "import b.z", "b/z.py": "import c.v", "b/w.py": "", "c/v.py": "import a.u", "a/u.py": ""}
+    crossing = {
+        "a/x.py": "import a.b.z",
+        "a/b/z.py": "import c.v",
+        "a/b/w.py": "",
+        "c/v.py": "import a.u",
+        "a/u.py": "",
+    }
     assert ring(imports(crossing, in_types=True)) == []
-    assert ring(rooms(imports(crossing, in_types=True))) == ["a", "b", "c", "a"]
+    assert ring(rooms(imports(crossing, in_types=True), {"a", "a.b", "c"})) == ["a", "a.b", "c", "a"]
 
 
 # --- the rules of each module -----------------------------------------------------------------------------------------
@@ -402,30 +431,30 @@ def test_module_keeps_to_its_layer(path):
         ("protocol/lsn.py", "import psycopg"),
         ("protocol/lsn.py", "import structlog"),
         ("protocol/lsn.py", "from time import monotonic"),
-        ("protocol/lsn.py", "import bridge.errors"),
-        ("protocol/lsn.py", "if TYPE_CHECKING:\n    import bridge.errors"),
+        ("protocol/lsn.py", "import bridge.runtime.errors"),
+        ("protocol/lsn.py", "if TYPE_CHECKING:\n    import bridge.runtime.errors"),
         ("protocol/lsn.py", "from datetime import datetime\nx = datetime.now()"),
         ("protocol/lsn.py", "import datetime as dt\nx = dt.datetime.now(dt.UTC)"),
-        ("bridge/config.py", "import psycopg.conninfo"),
+        ("bridge/config/config.py", "import psycopg.conninfo"),
         ("bridge/apply/applier.py", "from psycopg import sql"),
         ("bridge/publication/routing.py", "def f():\n    import pyspark.sql"),
         ("bridge/publication/tables.py", "if TYPE_CHECKING:\n    from bridge.receive.publisher import Publisher"),
-        ("bridge/cli.py", "from delta import DeltaTable"),
-        ("bridge/log.py", "import os\nx = os.environ['HOME']"),
-        ("bridge/log.py", "from os import environ"),
-        ("bridge/log.py", "import sys\nx = sys.argv[1]"),
-        ("bridge/receive/walreceiver.py", "import signal"),
+        ("bridge/service/cli.py", "from delta import DeltaTable"),
+        ("bridge/runtime/log.py", "import os\nx = os.environ['HOME']"),
+        ("bridge/runtime/log.py", "from os import environ"),
+        ("bridge/runtime/log.py", "import sys\nx = sys.argv[1]"),
+        ("bridge/receive/stream/walreceiver.py", "import signal"),
         ("bridge/track/progress.py", "import sqlite3"),
         ("bridge/track/skip_lsn.py", "from bridge.track import catalog"),
         ("bridge/track/skip_lsn.py", "from . import catalog"),
-        ("bridge/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
-        ("bridge/session.py", "from tests import fix_spark"),
-        ("bridge/apply/error_context.py", "from py4j.protocol import Py4JNetworkError"),
-        ("bridge/apply/delta/arrow_source.py", "from pyspark.sql.connect.session import SparkSession"),
+        ("bridge/service/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
+        ("bridge/spark/session.py", "from tests import fix_spark"),
+        ("bridge/lake/error_context.py", "from py4j.protocol import Py4JNetworkError"),
+        ("bridge/lake/source.py", "from pyspark.sql.connect.session import SparkSession"),
         ("sql/__init__.py", "import psycopg"),
         ("sql/__init__.py", "from pgbridge import session"),
         ("pgbridge/session.py", "from protocol.lsn import Lsn"),
-        ("benchmarks/measure.py", "from bridge.receive.walreceiver import WalReceiver"),
+        ("benchmarks/measure.py", "from bridge.receive.stream.walreceiver import WalReceiver"),
     ],
 )
 def test_violation_is_seen(path, source):
@@ -437,15 +466,15 @@ def test_violation_is_seen(path, source):
     ("path", "source"),
     [
         (
-            "protocol/columns.py",
+            "protocol/bulk/columns.py",
             "import numpy as np\nimport pyarrow.compute\nfrom protocol import lsn\nimport struct",
         ),
         ("protocol/values/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
         ("bridge/receive/slot.py", "import psycopg"),
-        ("bridge/apply/delta/merge.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
-        ("bridge/daemon.py", "import signal\nimport os\nx = os.environ"),
-        ("bridge/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
-        ("bridge/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),
+        ("bridge/lake/commit/merge.py", "from pyspark.sql import functions\nfrom delta import DeltaTable"),
+        ("bridge/service/daemon.py", "import signal\nimport os\nx = os.environ"),
+        ("bridge/service/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
+        ("bridge/runtime/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),
         ("bridge/track/progress.py", "from dataclasses import dataclass\nfrom protocol.lsn import Lsn"),
     ],
 )

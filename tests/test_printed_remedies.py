@@ -15,10 +15,11 @@ import psycopg
 import pytest
 import typer
 
-from bridge import cli, remedies
-from bridge.config import Subscription
-from bridge.errors import ApplyContext
-from bridge.spark_master import check_master
+from bridge.config.config import Subscription
+from bridge.config.spark_master import check_master
+from bridge.runtime import remedies
+from bridge.runtime.errors import ApplyContext
+from bridge.service import cli
 from protocol.lsn import Lsn
 from tests import printed_remedies
 from tests.executed_remedies import EXECUTED, OTHERWISE
@@ -60,7 +61,7 @@ CALLS: Final = {
     "skip": remedies.skip("shop", Lsn(24)),
     "start_afresh": remedies.start_afresh("shop"),
 }
-"""What each function of `bridge.remedies` writes."""
+"""What each function of `bridge.runtime.remedies` writes."""
 
 
 def statements(text: str) -> list[str]:

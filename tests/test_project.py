@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-import bridge
+from bridge import runtime
 from bridge.demo.server import DEFAULT_SETTINGS
 from tests.fix_postgres import TEST_SETTINGS
 
@@ -137,7 +137,7 @@ def test_version_is_in_the_changelog():
         assert found is not None, heading
         versions.append((date.fromisoformat(found[4]), *map(int, found.groups()[:3])))
     assert all(newer > older for newer, older in pairwise(versions))
-    assert f"[{bridge.__version__}]" in headings[0]
+    assert f"[{runtime.__version__}]" in headings[0]
 
 
 def test_one_length_of_lines():

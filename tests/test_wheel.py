@@ -15,13 +15,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-import bridge
+from bridge import runtime
 from hatch_build import NotUnderstoodError, renamed
 from tests.oracle.delta import differences
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("bridge", "protocol", "sql")
-INFO = f"pgbridge-{bridge.__version__}.dist-info"
+INFO = f"pgbridge-{runtime.__version__}.dist-info"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 SCRIPTS = {"pgbridge": "pgbridge.__main__:main"}
 
@@ -141,7 +141,7 @@ def test_every_import_is_of_the_wheel_or_of_another_distribution(contents):
 
 def test_metadata(contents):
     metadata = message_from_string(contents[f"{INFO}/METADATA"].decode())
-    assert (metadata["Name"], metadata["Version"]) == ("pgbridge", bridge.__version__)
+    assert (metadata["Name"], metadata["Version"]) == ("pgbridge", runtime.__version__)
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
     assert contents[f"{INFO}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
     assert "demo" in metadata.get_all("Provides-Extra", [])
@@ -186,8 +186,11 @@ def test_an_editable_install_has_the_folders_as_they_are(tmp_path):
     ("source", "expected"),
     [
         ("from protocol.lsn import Lsn\n", "from pgbridge.protocol.lsn import Lsn\n"),
-        ("from bridge import cli  # why\n", "from pgbridge.bridge import cli  # why\n"),
-        ("from bridge.config import (\n    Config,\n)", "from pgbridge.bridge.config import (\n    Config,\n)"),
+        ("from bridge.service import cli  # why\n", "from pgbridge.bridge.service import cli  # why\n"),
+        (
+            "from bridge.config.config import (\n    Config,\n)",
+            "from pgbridge.bridge.config.config import (\n    Config,\n)",
+        ),
         ("def f():\n    from sql import load\n", "def f():\n    from pgbridge.sql import load\n"),
         ("import sql\nsql.load('room')", "from pgbridge import sql\nsql.load('room')"),
         ("import sql as statements  # why", "from pgbridge import sql as statements  # why"),
@@ -205,7 +208,7 @@ def test_imports_are_renamed(source, expected):
         "from . import bridge\nfrom .protocol import Lsn\n",
         "import bridges\nfrom sqlite3 import connect\n",
         '"""`from protocol.lsn import Lsn` in a docstring, and `python -m bridge`."""\n',
-        "# from bridge import cli\nprotocol = sql = 'sql'\nprotocol.lsn = bridge\n",
+        "# from bridge.service import cli\nprotocol = sql = 'sql'\nprotocol.lsn = bridge\n",
         "x = '''\nfrom bridge\nimport that'''\n",
         "name = f'{sql}.protocol'\r\n",
     ],
@@ -217,20 +220,20 @@ def test_everything_else_stays(source):
 @pytest.mark.parametrize(
     "source",
     [
-        "import bridge.config",
+        "import bridge.config.config",
         "import os, sql",
         "import os; from sql import load",
         "from bridge . config import Config",
         "if x: import sql",
-        "import bridge.config as config",
+        "import bridge.config.config as config",
         "from importlib import import_module\nimport_module(name)",
-        "import importlib\nimportlib.import_module('bridge.config')",
+        "import importlib\nimportlib.import_module('bridge.config.config')",
         "__import__('sql')",
         "name = 'bridge.sync.copy'",
         "entry = 'bridge.__main__:main'",
         "command = [python, '-m', 'bridge', 'run']",
         "command = 'python -m bridge run'",
-        "code = f'from bridge import session; {rest}'",
+        "code = f'from bridge.spark import session; {rest}'",
         "code = 'import os; import sql'",
     ],
 )
@@ -251,7 +254,7 @@ def test_the_checkout_is_not_there(installed, tmp_path):
 @pytest.mark.parametrize("command", [["pgbridge"], ["python", "-m", "pgbridge"], ["python", "-m", "pgbridge.bridge"]])
 def test_version(installed, tmp_path, command):
     program, *arguments = command
-    assert run([installed / program, *arguments, "--version"], tmp_path) == f"pgbridge {bridge.__version__}\n"
+    assert run([installed / program, *arguments, "--version"], tmp_path) == f"pgbridge {runtime.__version__}\n"
 
 
 def test_every_module_can_be_imported(installed, tmp_path):
@@ -262,7 +265,7 @@ def test_every_module_can_be_imported(installed, tmp_path):
         "from pgbridge.bridge.demo.child import _PROGRAM\n"
         "print(_PROGRAM, pgbridge.session.start.__module__)"
     )
-    assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge pgbridge.bridge.session\n"
+    assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge pgbridge.bridge.spark.session\n"
 
 
 def test_a_first_pipeline(installed, spark, publisher, daemon):

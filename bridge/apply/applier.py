@@ -11,7 +11,7 @@ Exactly-once rests on the order of the steps:
 
 After a crash the transactions are received again, and tables whose logs have them leave them out. A batch that failed
 is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes columns (see
-`bridge.apply.delta.alter`), and one whose flush was begun: if that failed, another flush would not tell (see
+`bridge.lake.alter`), and one whose flush was begun: if that failed, another flush would not tell (see
 `BatchIntent.flushing`).
 """
 
@@ -24,32 +24,32 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from bridge import faults, log, remedies
-from bridge.apply import replayable
-from bridge.apply.delta import messages
-from bridge.apply.delta.alter import alter_table
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.change_frame import append_changes
-from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.conflicting_rows import with_remote_rows, with_rows
-from bridge.apply.delta.delta_table import existing_schema
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.location import place_of
-from bridge.apply.delta.raise_error import conflict_of
-from bridge.apply.delta.stamp import TABLES_AT_ONCE, CommitStamp, stamped
-from bridge.apply.delta.table_position import check_committed
-from bridge.apply.delta.unrepresentable import unheld_of
-from bridge.apply.delta.versions import apply_versions
-from bridge.apply.effects.conflicts import INSERT_EXISTS
-from bridge.apply.error_context import context_of, error_context
 from bridge.apply.record import finish_batch, hold_batch, skip_batch
-from bridge.apply.target.location import sql_name
 from bridge.apply.undo import BatchUndo
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
-from bridge.spark_outcome import SPARK_ERRORS, is_lost
-from bridge.track import stats
-from bridge.track.catalog_rows import BatchIntent
-from bridge.track.held import ahead_of_origin
+from bridge.catalog import notes
+from bridge.catalog.catalog_rows import BatchIntent
+from bridge.catalog.held import ahead_of_origin
+from bridge.effects.conflicts import INSERT_EXISTS
+from bridge.lake.alter import alter_table
+from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
+from bridge.lake.changes.unrepresentable import unheld_of
+from bridge.lake.commit import messages
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.commit.change_frame import append_changes
+from bridge.lake.commit.history_mode import apply_versions
+from bridge.lake.error_context import context_of, error_context
+from bridge.lake.location import place_of
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
+from bridge.lake.raise_error import conflict_of
+from bridge.lake.retry import retry_commit
+from bridge.lake.table import existing_schema
+from bridge.lake.table_position import check_committed
+from bridge.runtime import faults, log, remedies
+from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.skipped import replayable
+from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.targets.location import sql_name
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -58,13 +58,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.apply.batch.batch import Batch
-    from bridge.apply.batch.table_changes import TableChanges
-    from bridge.apply.effects.conflicts import Conflicts
-    from bridge.track.catalog import Catalog
+    from bridge.batch.batch import Batch, TableChanges
+    from bridge.catalog.catalog import Catalog
+    from bridge.effects.conflicts import Conflicts
+    from protocol.codec.messages import LogicalMessage
     from protocol.lsn import Lsn
-    from protocol.messages import LogicalMessage
-    from protocol.transactions import Transaction
+    from protocol.stream.transactions import Transaction
 
 _PHASES = ("commit", "flush", "record")
 
@@ -214,7 +213,7 @@ class Applier:
     def _count(self, conflicts: Mapping[str, int]) -> None:
         """Count conflicts by name; without a catalog they are not counted: the batch's own outcome matters more."""
         try:
-            stats.count_conflicts(self._catalog, self._subscription, conflicts)
+            notes.count_conflicts(self._catalog, self._subscription, conflicts)
         except StateError as error:
             self._log.warning("conflicts are not counted", conflicts=dict(conflicts), error=str(error))
 

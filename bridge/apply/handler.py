@@ -8,8 +8,8 @@ batch's application id and version, which the function gives its commits to Delt
     3. the catalog advances the origin and drops the intent.
 
 If the function raises an error, the batch is divided as for the mirror; its end becomes a fence, which no later batch
-goes over (see `bridge.track.held`). So does the end of a batch that a crash cut short, whose transactions are received
-again.
+goes over (see `bridge.catalog.held`). So does the end of a batch that a crash cut short, whose transactions are
+received again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from bridge import faults
-from bridge.apply.delta.change_frame import change_frame
-from bridge.apply.delta.spark_errors import summary
-from bridge.apply.error_context import context_of, error_context
 from bridge.apply.record import finish_batch, skip_batch
-from bridge.errors import ApplyContext, ApplyError, OutcomeUnknown
-from bridge.spark_outcome import is_lost
-from bridge.track.catalog_rows import BatchIntent
-from bridge.track.held import give_up_batch
-from protocol.epoch import utc
+from bridge.catalog.catalog_rows import BatchIntent
+from bridge.catalog.held import give_up_batch
+from bridge.lake.commit.change_frame import change_frame
+from bridge.lake.error_context import context_of, error_context
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown
+from bridge.spark.hints import summary
+from bridge.spark.outcome import is_lost
+from protocol.lsn import utc
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.apply.batch.batch import Batch
-    from bridge.track.catalog import Catalog
+    from bridge.batch.batch import Batch
+    from bridge.catalog.catalog import Catalog
+    from protocol.codec.messages import LogicalMessage
     from protocol.lsn import Lsn
-    from protocol.messages import LogicalMessage
-    from protocol.transactions import Transaction
+    from protocol.stream.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)

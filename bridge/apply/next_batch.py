@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.apply.batch.growing_batch import GrowingBatch
-from bridge.receive.queue import BatchLimits
+from bridge.batch.growing_batch import GrowingBatch
+from bridge.receive.stream.queue import BatchLimits
 from protocol.lsn import INVALID, Lsn
-from protocol.transactions import count_ending_by, divide
+from protocol.stream.transactions import count_ending_by, divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bridge.apply.batch.batch import Batch
-    from bridge.apply.batch.batcher import Batcher
-    from bridge.errors import ApplyError
-    from bridge.receive.queue import TransactionQueue
+    from bridge.batch.batch import Batch
+    from bridge.batch.batcher import Batcher
+    from bridge.receive.stream.queue import TransactionQueue
+    from bridge.runtime.errors import ApplyError
     from bridge.track.progress import Progress
-    from protocol.transactions import Item
+    from protocol.stream.transactions import Item
 
 _RUN_ROWS: Final = 50_000
 _RUN_BYTES: Final = 32 << 20
@@ -58,7 +58,7 @@ class Growth:
     Attributes:
         apart_until_lsn: Batches do not join before the origin has reached this LSN; None if they do.
         failures: The number of joined batches that could not be applied.
-        fence_lsn: No batch goes over this LSN (see `bridge.track.held`).
+        fence_lsn: No batch goes over this LSN (see `bridge.catalog.held`).
         leads_to_lsn: The LSN to skip that tables were brought back for: transactions before it come again.
     """
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge import faults
-from bridge.apply import skipped_transactions
-from bridge.track.catalog_rows import AppliedBatch, PreparedRow
+from bridge.catalog.catalog_rows import AppliedBatch, PreparedRow
+from bridge.runtime import faults
+from bridge.skipped import skipped_transactions
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bridge.apply.batch.batch import Batch
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
+    from bridge.batch.batch import Batch
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
     from protocol.lsn import Lsn
 
 

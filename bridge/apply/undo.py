@@ -2,7 +2,7 @@
 
 A batch that was cut short is kept. One that cannot be applied, or whose flush failed, is undone: its tables are
 restored, its messages are deleted. The catalog records the undo before the first RESTORE. A process that ends in
-between undoes the rest at its next start; until then nothing else is applied. `bridge.apply.delta.restore` finds and
+between undoes the rest at its next start; until then nothing else is applied. `bridge.lake.commit.restore` finds and
 reverts the commits. If a flush fails, of the batch's commits or of the undo's, they are reverted so that none of their
 log entries matters.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge import faults
-from bridge.apply.delta import messages, restore
-from bridge.apply.delta.spark_errors import summary
-from bridge.apply.delta.table_position import has_committed
-from bridge.errors import ApplyError
-from bridge.track.catalog_rows import BatchIntent
-from bridge.track.held import ahead_of_origin
+from bridge.catalog.catalog_rows import BatchIntent
+from bridge.catalog.held import ahead_of_origin
+from bridge.lake.commit import messages, restore
+from bridge.lake.table_position import has_committed
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError
+from bridge.spark.hints import summary
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.delta.durable import LocalTables
-    from bridge.track.catalog import Catalog
+    from bridge.catalog.catalog import Catalog
+    from bridge.lake.log.durable import LocalTables
 
 
 _ANY_LSN = Lsn((1 << 63) - 1)

@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol
 import numpy as np
 import pyarrow as pa
 
-from bridge import faults
-from bridge.apply.batch.batch import Batch
 from bridge.apply.next_batch import Growth, NextBatch
-from bridge.background import Background
-from bridge.errors import ApplyContext, ApplyError, BridgeError, EndsSpark, OutcomeUnknown
-from bridge.heartbeat import Heartbeat
-from bridge.observer import BatchReport, Observer
-from bridge.suspects import SUSPECTS, Work
+from bridge.apply.suspects import SUSPECTS, Work
+from bridge.batch.batch import Batch
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, EndsSpark, OutcomeUnknown
+from bridge.runtime.observer import BatchReport, Observer
+from bridge.runtime.threads import Background, Heartbeat
 from protocol.errors import ProtocolError
-from protocol.transactions import TransactionRun
+from protocol.stream.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.batch.batcher import Batcher
-    from bridge.receive.queue import BatchLimits, TransactionQueue
-    from bridge.receive.walreceiver import WalReceiver
-    from bridge.track.catalog import Catalog
+    from bridge.batch.batcher import Batcher
+    from bridge.catalog.catalog import Catalog
+    from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+    from bridge.receive.stream.walreceiver import WalReceiver
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
-    from protocol.transactions import Item
+    from protocol.stream.transactions import Item
 
 _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""

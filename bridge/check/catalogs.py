@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import session
-from bridge.apply.delta.create import find_namespace
 from bridge.check.finding import failed, failure, passed
-from bridge.errors import BridgeError
-from bridge.warehouse import SPARK_CATALOG, CatalogWarehouse
+from bridge.lake.create import find_namespace
+from bridge.runtime.errors import BridgeError
+from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
+from bridge.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.check.finding import Finding
-    from bridge.config import Spark
+    from bridge.config.config import Spark
 
 _URL = "spark.hadoop.javax.jdo.option.ConnectionURL"
 _DERBY = "jdbc:derby:"

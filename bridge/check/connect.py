@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge import remedies
 from bridge.check.finding import Finding, failure, passed
+from bridge.runtime import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.apply.target.filled import check_filled, filled_columns
-from bridge.apply.target.location import sql_name
 from bridge.check.finding import Finding, failed, failure, passed, warning
-from bridge.errors import OwnColumnError
+from bridge.runtime.errors import OwnColumnError
+from bridge.targets.filled import check_filled, filled_columns
+from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from bridge.apply.target.filled import Filling
+    from bridge.targets.filled import Filling
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bridge.errors import BridgeError
+    from bridge.runtime.errors import BridgeError
 
 
 class Level(StrEnum):

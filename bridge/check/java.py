@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bridge.check.finding import Finding, Level, failure, passed, warning
-from bridge.errors import SparkLost
+from bridge.runtime.errors import SparkLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

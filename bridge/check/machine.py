@@ -10,19 +10,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import descriptors, session
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.commands.status import size_text
-from bridge.errors import ConfigError
-from bridge.http_address import is_loopback
-from bridge.launch import names_address
 from bridge.monitor.access import read_token
 from bridge.monitor.server import cannot_listen
+from bridge.runtime import process
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.http_address import is_loopback
+from bridge.spark import session
+from bridge.spark.launch import names_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.config import Http
+    from bridge.config.config import Http
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
 _OTHERS_READ, _EVERYBODY = 0o044, 0o007
@@ -71,7 +72,7 @@ def check_ports(master: str, conf: Mapping[str, str | float | bool], environment
 
 def check_descriptors(subscriptions: int) -> Finding:
     """Compare the limit of open file descriptors with what so many subscriptions may need."""
-    needed, most = descriptors.needed(subscriptions), descriptors.limit()
+    needed, most = process.needed(subscriptions), process.limit()
     if most is not None and most < needed:
         return warning(
             "file descriptors",

@@ -6,18 +6,18 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.apply.delta.durable import real_location
+from bridge.catalog.catalog_rows import sync_name
 from bridge.check.server import Needs
-from bridge.errors import ConfigError
+from bridge.lake.log.durable import real_location
 from bridge.receive.connection import conninfo_parameters
-from bridge.track.catalog_rows import sync_name
+from bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bridge.config import Subscription
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.config.config import Subscription
 
 _PLACE = ("service", "host", "hostaddr", "port")
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import sql
-from bridge import session
-from bridge.apply.delta.durable import local_folder
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.lock import is_running
 from bridge.check.catalogs import check_catalogs
 from bridge.check.connect import check_connect
 from bridge.check.delta_protocol import check_conf
@@ -27,19 +27,19 @@ from bridge.check.machine import (
 from bridge.check.others import Known, others_need
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import check_subscription
-from bridge.errors import BridgeError, StateError
-from bridge.memory import OWN_BYTES, available_bytes
+from bridge.config.spark_master import CONNECT
+from bridge.lake.log.durable import local_folder
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher
-from bridge.spark_master import CONNECT
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.lock import is_running
+from bridge.runtime.errors import BridgeError, StateError
+from bridge.runtime.process import OWN_BYTES, available_bytes
+from bridge.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bridge.config import Config, Subscription
+    from bridge.config.config import Config, Subscription
 
 
 def collect(

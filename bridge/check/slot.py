@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
-from bridge.errors import PublisherError
 from bridge.receive.slot import check_slot
+from bridge.runtime.errors import PublisherError
 from bridge.sync.start import foreign_slot
 
 if TYPE_CHECKING:

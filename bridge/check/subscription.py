@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge import remedies
-from bridge.apply.delta.durable import local_folder
-from bridge.apply.delta.entry_filters import EntryFilterCompiler
-from bridge.apply.delta.table_forms import check_new_table
-from bridge.apply.target.location import table_location
-from bridge.catalog_look import CatalogLook
+from bridge.apply.published import unpublished
+from bridge.catalog import refresh
+from bridge.catalog.held import held
 from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
 from bridge.check.others import Known, is_enabled
 from bridge.check.server import Needs, check_server
 from bridge.check.slot import Expected, check_slot_state
 from bridge.check.tables import check_tables
-from bridge.errors import HINT, BridgeError, PublicationError, PublisherError
+from bridge.lake.changes.entry_filters import EntryFilterCompiler
+from bridge.lake.forms import check_new_table
+from bridge.lake.log.durable import local_folder
 from bridge.publication.definitions import load_optional
-from bridge.published import unpublished
 from bridge.receive.filter_server import FilterServer
-from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import identify, read_facts, read_privileges
+from bridge.receive.stream.pgoutput_options import pgoutput_options
+from bridge.runtime import remedies
+from bridge.runtime.errors import HINT, BridgeError, PublicationError, PublisherError
+from bridge.runtime.warehouse import unsupported_name
+from bridge.sync.catalog_look import CatalogLook
 from bridge.sync.made_tables import new_columns
 from bridge.sync.server_check import refused_by
 from bridge.sync.start import shared_slot
 from bridge.sync.tablesync import shared_table
-from bridge.track import refresh
-from bridge.track.held import held
-from bridge.warehouse import unsupported_name
+from bridge.targets.location import table_location
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.config import Subscription
+    from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
     from bridge.receive.server_facts import ServerFacts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
-from bridge.publication.delta_columns import unsupported_table
+from bridge.publication.published_table import unsupported_table
 from bridge.receive.publisher import quoted_name, quoted_table
 
 if TYPE_CHECKING:

@@ -9,21 +9,21 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from bridge import remedies
+from bridge.catalog import maintenance, reset
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.lock import is_running
 from bridge.commands.refresh import published_tables
-from bridge.errors import BridgeError, PublisherError, StateError, SyncError
-from bridge.publication.delta_columns import unsupported_tables
+from bridge.publication.published_table import unsupported_tables
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import maintenance, reset
-from bridge.track.catalog_rows import sync_name
-from bridge.track.lock import is_running
+from bridge.runtime import remedies
+from bridge.runtime.errors import BridgeError, PublisherError, StateError, SyncError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bridge.commands.state import State
-    from bridge.config import Subscription
+    from bridge.config.config import Subscription
 
 _PATIENCE_S = 300.0
 """How long a batch under way may take to end."""

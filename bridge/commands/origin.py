@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from bridge.errors import BridgeError, SkipError, StateError
+from bridge.catalog.lock import STOP_FIRST, locked
 from bridge.receive.publisher import Publisher
-from bridge.track.lock import STOP_FIRST, locked
+from bridge.runtime.errors import BridgeError, SkipError, StateError
 from bridge.track.skip_lsn import given_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bridge.config import Config, Subscription
-    from bridge.track.catalog import Catalog
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Config, Subscription
     from protocol.lsn import Lsn
 
 

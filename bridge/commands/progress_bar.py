@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bridge.commands.status import copy_text
-from bridge.printable import one_line
+from bridge.runtime.log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from bridge.track.catalog_rows import CopyRow
+    from bridge.catalog.catalog_rows import CopyRow
 
 
 class CopyProgressBars:

@@ -8,25 +8,25 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bridge.each_subscription import each
-from bridge.errors import PublisherError
+from bridge.config.each_subscription import each
 from bridge.publication.definitions import load_optional
-from bridge.publication.delta_columns import unsupported
 from bridge.publication.publication import ACTIONS, DML, Publication
 from bridge.publication.publication import render as statements
+from bridge.publication.published_table import unsupported
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, missing_message
+from bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
-    from bridge.config import Subscription
-    from bridge.errors import BridgeError
+    from bridge.config.config import Subscription
     from bridge.publication.entry import Entry
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
+    from bridge.runtime.errors import BridgeError
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`pgbridge refresh`: checks what is to be done, records the request for the subscription's worker, and says it.
 
-The worker carries the request out in `bridge.sync.refresh`; requests in the catalog are `bridge.track.refresh`.
+The worker carries the request out in `bridge.sync.refresh`; requests in the catalog are `bridge.catalog.refresh`.
 
 Documentation: ALTER SUBSCRIPTION … REFRESH PUBLICATION.
 """
@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge import remedies
-from bridge.errors import ConfigError
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
 from bridge.publication.definitions import load_optional
-from bridge.publication.delta_columns import unsupported_tables
+from bridge.publication.published_table import unsupported_tables
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message
+from bridge.runtime import remedies
+from bridge.runtime.errors import ConfigError
 from bridge.sync.refresh import plan
-from bridge.track import refresh
-from bridge.track.catalog_rows import sync_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.config import Subscription
-    from bridge.publication.delta_columns import Unsupported
-    from bridge.publication.published_table import PublishedTable
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
+    from bridge.publication.published_table import PublishedTable, Unsupported
     from bridge.sync.refresh import Plan
-    from bridge.track.catalog import Catalog
 
 
 def ask(

@@ -10,13 +10,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bridge import remedies
-from bridge.commands.server_positions import Position, ServerPositions
-from bridge.errors import HINT
+from bridge.catalog import followed, maintenance, notes
+from bridge.catalog.catalog_rows import CopyRow, sync_name
+from bridge.catalog.notes import left_out
+from bridge.commands.state import Position, ServerPositions
 from bridge.receive.slot_health import LOST
-from bridge.track import followed, maintenance, stats
-from bridge.track.catalog_rows import CopyRow, sync_name
-from bridge.track.stats import left_out
+from bridge.runtime import remedies
+from bridge.runtime.errors import HINT
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bridge.config import Config, Subscription
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import ErrorRow, RelRow
-    from bridge.track.maintenance import MaintainedRow
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import ErrorRow, RelRow
+    from bridge.catalog.maintenance import MaintainedRow
+    from bridge.config.config import Config, Subscription
 
 STATES = {
     "i": "to be copied",
@@ -91,7 +91,7 @@ def entry(subscription: Subscription, catalog: Catalog, position: Position, *, r
     enabled = row.enabled if row else subscription.enabled
     copies = {(copy.namespace, copy.name): copy for copy in copies_of(catalog, name)} if running else {}
     state = row.state if row and running else "stopped"
-    conflicts = stats.conflicts(catalog, name)
+    conflicts = notes.conflicts(catalog, name)
     maintained = maintenance.rows(catalog, name)
     slot_lost = remote is not None and position.slot_wal_status in LOST  # before the first start there need not be one
     without = [{"name": ".".join(table), "reason": reason} for table, reason in left_out(catalog, name).items()]
@@ -188,7 +188,7 @@ def _rels(catalog: Catalog, name: str) -> list[RelRow]:
 
 def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:
     """A subscription's copies under way, those of its tablesync worker included."""
-    return [*stats.copies(catalog, name), *stats.copies(catalog, sync_name(name))]
+    return [*notes.copies(catalog, name), *notes.copies(catalog, sync_name(name))]
 
 
 def _sync_error(catalog: Catalog, name: str) -> ErrorRow | None:

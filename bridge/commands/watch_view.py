@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from bridge.closing import Closing
 from bridge.commands.status import STATES, copy_of, copy_text, overview, problems
-from bridge.printable import printable, printable_document
+from bridge.runtime.log import printable, printable_document
+from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from typing import Any, TextIO
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-    from bridge.commands.look import Look
+    from bridge.commands.watch import Look
 
 _TABLE_COLUMNS = 80
 """Of an error message: its lines stay lines."""

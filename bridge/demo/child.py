@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 if TYPE_CHECKING:
     from pathlib import Path

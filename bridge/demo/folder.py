@@ -8,7 +8,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg.types.string import TextLoader
 
-from bridge.closing import Closing
 from bridge.demo.folder import SUBSCRIPTIONS
 from bridge.demo.published_tables import PublishedTable, published_tables
+from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

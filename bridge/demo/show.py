@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from rich.console import Console
 
-from bridge import config, remedies, session
+from bridge.config import config
 from bridge.demo import proof, shop
 from bridge.demo.child import Child
 from bridge.demo.folder import DemoFolder
@@ -28,7 +28,9 @@ from bridge.demo.programs import PACKAGES, EmbeddedPostgresError, package_root
 from bridge.demo.screen import Screen
 from bridge.demo.server import EmbeddedPostgres
 from bridge.demo.watch import Watch
-from bridge.errors import BridgeError
+from bridge.runtime import remedies
+from bridge.runtime.errors import BridgeError
+from bridge.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

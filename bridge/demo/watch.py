@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bridge import config
+from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.commands import status
+from bridge.config import config
 from bridge.demo.folder import SUBSCRIPTIONS
 from bridge.demo.published_tables import published_tables
-from bridge.track.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
+    from bridge.catalog.catalog_rows import BatchIntent
     from bridge.demo.published_tables import PublishedTable
-    from bridge.track.catalog_rows import BatchIntent
 
 _COUNT_EVERY_S: Final = 2.0
 

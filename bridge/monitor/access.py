@@ -9,8 +9,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.errors import ConfigError
-from bridge.http_address import is_loopback
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.http_address import is_loopback
 
 if TYPE_CHECKING:
     from pathlib import Path

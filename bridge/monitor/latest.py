@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from bridge.closing import Closing
+from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from bridge import __version__
-from bridge.errors import StateError
 from bridge.publication.differences import KINDS
+from bridge.runtime import __version__
+from bridge.runtime.errors import StateError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import log
-from bridge.closing import Closing
-from bridge.errors import StateError
 from bridge.monitor.access import Access, read_token
 from bridge.monitor.latest import Latest
 from bridge.monitor.server import Server
 from bridge.monitor.view import View
-from bridge.observer import Observer
+from bridge.runtime import log
+from bridge.runtime.errors import StateError
+from bridge.runtime.observer import Observer
+from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
-    from bridge.config import Http
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Http
     from bridge.monitor.view import Sources
-    from bridge.track.catalog import Catalog
 
 
 class Monitor(Closing):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import Histogram
 
 from bridge.monitor.outstanding import Outstanding
-from bridge.observer import BatchReport, Observer
-from protocol.epoch import POSTGRES_EPOCH_S
+from bridge.runtime.observer import BatchReport, Observer
+from protocol.lsn import POSTGRES_EPOCH_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,10 +19,10 @@ from importlib import resources
 from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.closing import Closing
-from bridge.errors import ConfigError, StateError
 from bridge.monitor.health import is_alive, not_ready
 from bridge.monitor.metrics import exposition
+from bridge.runtime.errors import ConfigError, StateError
+from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,19 +6,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bridge import __version__, remedies
-from bridge.commands.server_positions import Position
+from bridge.commands.state import Position
 from bridge.commands.status import entry
 from bridge.monitor.observations import Observations, epoch_s
+from bridge.runtime import __version__, remedies
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from bridge.config import Config, Subscription
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Config, Subscription
     from bridge.receive.slot_health import SlotHealth
-    from bridge.track.catalog import Catalog
 
 
 class Heap(Protocol):

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from bridge.errors import ConfigError
 from bridge.publication.options import OptionError, publication_options
 from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublicationTable
+from bridge.runtime.errors import ConfigError
 from bridge.sqltext.lexer import Kind, Token, tokens
 from bridge.sqltext.refusal import Refused
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.errors import PublicationError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.errors import PublicationError
+from bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

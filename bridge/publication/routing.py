@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bridge.publication.column_lists import published_columns
 from bridge.publication.entry import Entry
 from bridge.publication.membership import resolve_all
 from bridge.publication.partition_root import entry_of_root, publish_as, published_as_themselves
-from bridge.publication.row_filters import action_filters, copy_filters
+from bridge.publication.publication import DML
+from bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,62 @@ if TYPE_CHECKING:
     from bridge.publication.membership import Membership
     from bridge.publication.publication import Action, Publication
     from bridge.publication.published_table import PublishedTable
-    from bridge.publication.tables import CatalogRelation, Relations
+    from bridge.publication.tables import CatalogColumn, CatalogRelation, Relations
+
+# --- The columns of a table that several publications publish (`check_and_init_gencol`, `pgoutput_column_list_init`).
+#
+
+
+def published_columns(members: Sequence[Membership], target: CatalogRelation) -> tuple[CatalogColumn, ...]:
+    """The published columns, in the table's order.
+
+    Raises:
+        PublicationError: The publications publish different columns.
+    """
+    unlisted = [member.publication for member in members if member.column_list(target) is None]
+    generated = {publication.generated_columns for publication in unlisted}
+    if len(generated) > 1 and any(column.generated for column in target.columns):
+        raise PublicationError(
+            f'cannot use different values of publish_generated_columns for table "{target.qualified_name}" '
+            "in different publications"
+        )
+    lists = [member.columns(target) for member in members]
+    if any(names != lists[0] for names in lists):
+        raise PublicationError(
+            f'cannot use different column lists for table "{target.qualified_name}" in different publications',
+            hint="give the table the same column list in every publication of the subscription",
+        )
+    return tuple(column for column in target.columns if column.name in lists[0])
+
+
+# --- The row filters of a table that several publications publish, per action (`pgoutput_row_filter_init`) ------------
+# A row passes if one of the filters passes it. A publication without a filter, or of all tables, or of the table's
+# schema, passes every row, whatever the others say.
+
+
+def action_filters(
+    members: Sequence[Membership], target: CatalogRelation, actions: Collection[Action]
+) -> dict[Action, tuple[str, ...]]:
+    """The row filters for each of these actions that is DML; none where every row passes."""
+    return {
+        action: _combined([member for member in members if action in member.publication.actions], target)
+        for action in DML
+        if action in actions
+    }
+
+
+def copy_filters(members: Sequence[Membership], target: CatalogRelation) -> tuple[str, ...]:
+    """The row filters of the initial copy, which disregards `publish` (`fetch_remote_table_info`)."""
+    return _combined(members, target)
+
+
+def _combined(members: Sequence[Membership], target: CatalogRelation) -> tuple[str, ...]:
+    filters = [member.row_filter(target) for member in members]
+    found = tuple(dict.fromkeys(text for text in filters if text is not None))
+    return () if None in filters else found
+
+
+# --- As which table and how each table is published -------------------------------------------------------------------
 
 
 class Routing:

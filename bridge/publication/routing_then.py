@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.publication.partition_moves import Former
     from bridge.publication.routing import Routing
     from bridge.publication.tables import CatalogRelation
-    from protocol.messages import Relation
+    from protocol.codec.messages import Relation
 
 Parents = frozenset[tuple[int, int | None]]
 
@@ -31,7 +31,7 @@ class PartitionFacts:
     """Who knows what of partitions.
 
     Attributes:
-        formers: Reads what looks at the catalog have seen (`bridge.track.followed`).
+        formers: Reads what looks at the catalog have seen (`bridge.catalog.followed`).
         ancestors: Asks the server for the tables that a table is a partition of now; None: as the catalog was read.
         doubted: Called with roots and a table that may have been a partition of one of them: nothing says whether.
     """

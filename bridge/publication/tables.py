@@ -1,6 +1,6 @@
 """Tables, columns and collations as the publisher's catalog has them: the facts that decide what is published.
 
-`bridge.receive.relations` reads them from the catalog; a Relation message has some of them, too.
+`bridge.receive.publications` reads them from the catalog; a Relation message has some of them, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.messages import Relation
+    from protocol.codec.messages import Relation
 
 
 @dataclass(frozen=True, slots=True)

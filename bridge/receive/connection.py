@@ -12,8 +12,8 @@ from psycopg import conninfo as libpq
 from psycopg.pq import Conninfo
 
 import sql
-from bridge.errors import ConfigError, PublisherError
 from bridge.receive.readiness import cut_after, readable
+from bridge.runtime.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

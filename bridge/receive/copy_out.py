@@ -18,11 +18,10 @@ import numpy as np
 import psycopg
 from psycopg import errors, pq
 
-from bridge.receive.readiness import readable, writable
-from bridge.receive.responses import fields_of, server_error
-from protocol.copy_frames import PREFIX_BYTES, copy_frames, row_frames
-from protocol.decode_chunk import DECODE_CHUNK_BYTES
-from protocol.message_array import MessageArray
+from bridge.receive.readiness import fields_of, readable, server_error, writable
+from protocol.bulk.copy_frames import PREFIX_BYTES, copy_frames, row_frames
+from protocol.bulk.decode_chunk import DECODE_CHUNK_BYTES
+from protocol.bulk.message_array import MessageArray
 from protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge.closing import Closing
-from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.receive.column_fill import fill_of
 from bridge.receive.connection import connect, read_rows, translated
 from bridge.receive.readiness import shut_down
+from bridge.runtime.errors import PublisherError
+from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 from protocol.values.pg_type import BUILTIN, TypeInfo
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge import remedies
-from bridge.closing import Closing
-from bridge.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced, SyncError
 from bridge.receive.connection import connect, read_rows, translated
+from bridge.runtime import remedies
+from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced, SyncError
+from bridge.runtime.threads import Closing
 from bridge.track.position import ServerHistory, switch_points
+from protocol.codec.walsender import quote_identifier
 from protocol.lsn import Lsn
-from protocol.walsender import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

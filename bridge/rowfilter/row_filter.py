@@ -55,7 +55,7 @@ class RowFilter:
 
         Args:
             resolve: Returns the Spark column that has the values of the named column, as the decoder makes them. The
-                session must be in ANSI mode and UTC, as `bridge.session` makes it.
+                session must be in ANSI mode and UTC, as `bridge.spark.session` makes it.
         """
         return self.typed.to_spark(resolve)
 

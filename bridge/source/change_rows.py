@@ -8,29 +8,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.apply.batch.decode_block import decode_blocks
-from bridge.apply.batch.positions import BlockPositions, Ordinals
-from bridge.apply.batch.projection import from_old_tuples
-from bridge.apply.batch.routes import name_of
-from bridge.apply.effects.operations import COMMANDS
-from bridge.apply.target.widening import holds, widened
-from bridge.errors import ApplyContext, ApplyError, TargetError
-from bridge.receive.server_types import ServerTypes
-from protocol.columns import RowMessages
+from bridge.batch.decode_block import decode_blocks
+from bridge.batch.positions import BlockPositions, Ordinals
+from bridge.batch.projection import from_old_tuples
+from bridge.batch.routes import name_of
+from bridge.effects.events import COMMANDS
+from bridge.receive.server_facts import ServerTypes
+from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from bridge.targets.widening import holds, widened
+from protocol.bulk.columns import RowMessages
+from protocol.codec.messages import Relation, Truncate
+from protocol.codec.walsender import HEADER_BYTES
 from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.messages import Relation, Truncate
-from protocol.relations import RelationCache
-from protocol.walsender import HEADER_BYTES
+from protocol.stream.relations import RelationCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bridge.apply.batch.decode_block import DecodeBlock
+    from bridge.batch.decode_block import DecodeBlock
     from bridge.receive.publisher import Publisher
     from bridge.source.change_schema import ChangeSchema
     from bridge.source.options import SourceOptions
     from protocol.lsn import Lsn
-    from protocol.transactions import Item
+    from protocol.stream.transactions import Item
     from protocol.values.types import ColumnType
 
 _BATCH_ROWS: Final = 10_000  # of an Arrow batch; Spark's spark.sql.execution.arrow.maxRecordsPerBatch

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from bridge.apply.delta.schema import spark_schema, spark_type
-from bridge.changes.schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
-from bridge.errors import ConfigError
+from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
+from bridge.lake.schema import spark_schema, spark_type
+from bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from bridge.errors import ConfigError
 from bridge.receive.publisher import Publisher
-from bridge.receive.server_types import ServerTypes
+from bridge.receive.server_facts import ServerTypes
+from bridge.runtime.errors import ConfigError
 from bridge.source.change_schema import table_schema, tables_schema
 from bridge.source.options import snapshot_options, stream_options
 from bridge.source.slot_stream import published_tables

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
+from bridge.runtime.errors import PublisherError
 from bridge.sync.table_lock import TableLock
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from bridge.closing import Closing
-from bridge.errors import PublisherError
 from bridge.receive.publisher import Publisher
-from bridge.receive.queue import BatchLimits
 from bridge.receive.slot import ReplicationConnection
+from bridge.receive.stream.queue import BatchLimits
+from bridge.runtime.errors import PublisherError
+from bridge.runtime.threads import Closing
 from bridge.source.change_rows import ChangeDecoder
 from bridge.source.slot_stream import SlotStream, check_server, check_slot_of
 from protocol.lsn import Lsn
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bridge.source.change_schema import ChangeSchema
     from bridge.source.offset import Offset, Server
     from bridge.source.options import SourceOptions
-    from protocol.transactions import Item
+    from protocol.stream.transactions import Item
 
 HELD_BYTES: Final = 16 << 20
 """Of messages in the planner's memory, and of WAL that it looks through: less than a second of a walsender's work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import StateError
+from bridge.runtime.errors import StateError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

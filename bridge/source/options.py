@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from bridge.config import Subscription
-from bridge.errors import ConfigError
+from bridge.config.config import Subscription
+from bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,13 +13,13 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.closing import Closing
-from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.receive.pgoutput_options import pgoutput_options
-from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.receive.server_types import ServerTypes
+from bridge.receive.server_facts import ServerTypes
 from bridge.receive.slot import check_slot, refusal
-from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.receive.stream.pgoutput_options import pgoutput_options
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.runtime.threads import Closing
 from bridge.source.offset import Server
 from bridge.track.position import Position
 from bridge.track.progress import Progress
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bridge.receive.slot import ReplicationConnection
     from bridge.source.offset import Offset
     from bridge.source.options import SourceOptions
-    from protocol.transactions import Item
+    from protocol.stream.transactions import Item
 
 _TRY_AGAIN_S = 0.25
 _LOOK_S = 0.2

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from bridge.apply.delta.schema import spark_schema
+from bridge.lake.schema import spark_schema
 from bridge.receive.publisher import Publisher
 from bridge.source.export import export_snapshot
 from bridge.source.slot_stream import published_tables
+from bridge.sync.copy_plan import BlockRange
 from bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
-from bridge.sync.copy_statement import BlockRange
 from bridge.sync.table_lock import TableLock
 
 if TYPE_CHECKING:

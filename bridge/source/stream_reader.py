@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from bridge.errors import SlotAdvanced
 from bridge.receive.publisher import Publisher
-from bridge.receive.queue import BatchLimits
 from bridge.receive.slot import ReplicationConnection
+from bridge.receive.stream.queue import BatchLimits
+from bridge.runtime.errors import SlotAdvanced
 from bridge.source.change_rows import ChangeDecoder
 from bridge.source.change_schema import ChangeSchema
 from bridge.source.look_ahead import LookAhead

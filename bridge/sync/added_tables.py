@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge import faults, session
-from bridge.errors import counts_in_copy
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.held import held
+from bridge.runtime import faults
+from bridge.runtime.errors import counts_in_copy
+from bridge.spark import session
 from bridge.sync.tablesync_worker import TableSyncWorker
-from bridge.track import refresh
-from bridge.track.catalog_rows import sync_name
-from bridge.track.held import held
 from bridge.track.recovery import compare
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.config import Subscription
-    from bridge.errors import BridgeError
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.catalog.refresh import RefreshRow
+    from bridge.config.config import Subscription
+    from bridge.runtime.errors import BridgeError
     from bridge.sync.copy_progress import CopyLimit
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
     from bridge.track.position import ServerHistory
-    from bridge.track.refresh import RefreshRow
 
 _LOOK_INTERVAL_S = 1.0
 

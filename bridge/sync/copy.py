@@ -23,14 +23,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
 
-from bridge.apply.delta.arrow_source import arrow_stream_source, reads_local_files
-from bridge.apply.delta.commit_sessions import commit_session, work_of_copy
-from bridge.apply.delta.schema import spark_schema
-from bridge.apply.target.location import quoted
-from bridge.closing import Closing
-from bridge.errors import PublisherError, SyncError, TargetError
+from bridge.lake.commit.sessions import commit_session, work_of_copy
+from bridge.lake.schema import spark_schema
+from bridge.lake.source import arrow_stream_source, reads_local_files
+from bridge.runtime.errors import PublisherError, SyncError, TargetError
+from bridge.runtime.threads import Closing
+from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import PART, copy_rows, read_ranges
-from bridge.sync.copy_statement import BlockRange, copy_statement
+from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,10 +11,10 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from bridge.errors import BridgeError, SyncError
+from bridge.catalog import notes
+from bridge.catalog.catalog_rows import CopyRow
 from bridge.receive.publisher import Publisher
-from bridge.track import stats
-from bridge.track.catalog_rows import CopyRow
+from bridge.runtime.errors import BridgeError, SyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from bridge.catalog.catalog import Catalog
     from bridge.sync.table_lock import CopySize
-    from bridge.track.catalog import Catalog
 
 
 _LOOK_INTERVAL_S = 0.5
@@ -184,7 +184,7 @@ class CopyMonitor:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        stats.put_copies(self._catalog, self._subscription, [])
+        notes.put_copies(self._catalog, self._subscription, [])
 
     @contextmanager
     def watching(self, application_name: str, namespace: str, name: str, size: CopySize) -> Iterator[None]:
@@ -224,7 +224,7 @@ class CopyMonitor:
         if (sizes := {name: row.bytes for name, row in rows.items()}) != self._bytes:
             self._bytes = sizes
             self._advanced()
-        stats.put_copies(self._catalog, self._subscription, rows.values())
+        notes.put_copies(self._catalog, self._subscription, rows.values())
         for name, row in rows.items():
             if now_s - self._logged_s[name] >= _LOGGED_S:
                 self._logged_s[name] = now_s

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.apply.batch.routes import Subscribed
-from bridge.apply.target.location import table_path
-from bridge.apply.target.target import Target, target_schema
-from bridge.track.catalog_rows import RelRow
+from bridge.batch.routes import Subscribed
+from bridge.catalog.catalog_rows import RelRow
+from bridge.targets.location import table_path
+from bridge.targets.target import Target, target_schema
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bridge.config import Subscription
-    from bridge.errors import BridgeError
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
-    from bridge.track.catalog import Catalog
+    from bridge.runtime.errors import BridgeError
     from bridge.track.position import ServerHistory
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from bridge import remedies
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.delta_table import placed
-from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.delta.spark_errors import store_hint, summary
-from bridge.apply.delta.table_forms import VALIDITY_NAMES, delta_schema, row_schema
-from bridge.apply.target.layout_rules import check_layout, kept_layout
-from bridge.apply.target.target import TargetColumn
-from bridge.errors import SyncError
-from bridge.spark_outcome import SPARK_ERRORS, is_lost
+from bridge.lake.create import create_table
+from bridge.lake.forms import VALIDITY_NAMES, delta_schema, row_schema
+from bridge.lake.schema import target_schema_of
+from bridge.lake.table import placed
+from bridge.runtime import remedies
+from bridge.runtime.errors import SyncError
+from bridge.spark.hints import store_hint, summary
+from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.targets.layout_rules import check_layout, kept_layout
+from bridge.targets.target import TargetColumn
 from protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.target.target import Mode, TargetSchema
+    from bridge.catalog.catalog_rows import RelRow
     from bridge.publication.published_table import PublishedTable
-    from bridge.table_layout import Layout
-    from bridge.track.catalog_rows import RelRow
+    from bridge.runtime.warehouse import Layout
+    from bridge.targets.target import Mode, TargetSchema
     from protocol.values.pg_type import TypeInfo
 
 

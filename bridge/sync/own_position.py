@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge import remedies
-from bridge.apply.delta.table_position import table_position, version_at
-from bridge.apply.target.location import sql_name
-from bridge.errors import TableAhead, TargetError
+from bridge.catalog.catalog_rows import owner_of
+from bridge.catalog.held import timeline_begins
+from bridge.catalog.refresh import copy_afresh
+from bridge.lake.table_position import table_position, version_at
 from bridge.receive.slot import refusal
-from bridge.track.catalog_rows import owner_of
-from bridge.track.held import timeline_begins
+from bridge.runtime import remedies
+from bridge.runtime.errors import TableAhead, TargetError
+from bridge.targets.location import sql_name
 from bridge.track.position import Position
-from bridge.track.refresh import copy_afresh
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.delta.table_position import TablePosition
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.lake.table_position import TablePosition
     from bridge.track.position import ServerHistory
 
 

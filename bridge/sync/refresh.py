@@ -1,6 +1,6 @@
 """Carries out the requests of `pgbridge refresh`, between two streams of the subscription.
 
-`bridge.commands.refresh` records them, `plan` decides (pure), `bridge.track.refresh` is the catalog.
+`bridge.commands.refresh` records them, `plan` decides (pure), `bridge.catalog.refresh` is the catalog.
 
 Source: `AlterSubscription_refresh` in PostgreSQL's subscriptioncmds.c.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge import faults, remedies
-from bridge.errors import TargetError
-from bridge.track import refresh
-from bridge.track.catalog_rows import RelRow, sync_name
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import RelRow, sync_name
+from bridge.runtime import faults, remedies
+from bridge.runtime.errors import TargetError
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.target.target import Mode
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.refresh import RefreshRow
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.sync.tablesync import TableSync
-    from bridge.track.catalog import Catalog
-    from bridge.track.refresh import RefreshRow
+    from bridge.targets.target import Mode
 
     Name = tuple[str, str]
 

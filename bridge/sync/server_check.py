@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge import remedies
-from bridge.errors import PublisherError
+from bridge.catalog.catalog_rows import owner_of
+from bridge.catalog.held import held, note_timeline
+from bridge.catalog.refresh import copy_afresh
 from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
-from bridge.track.catalog_rows import owner_of
-from bridge.track.held import held, note_timeline
+from bridge.runtime import remedies
+from bridge.runtime.errors import PublisherError
 from bridge.track.recovery import compare
-from bridge.track.refresh import copy_afresh
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.config import Subscription
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
     from bridge.receive.publisher import Publisher, SlotStatus
-    from bridge.track.catalog import Catalog
     from bridge.track.position import ServerHistory
     from bridge.track.recovery import Held
     from protocol.lsn import Lsn

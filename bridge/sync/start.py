@@ -6,27 +6,27 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge import faults, remedies
-from bridge.errors import PublisherError
-from bridge.receive.pgoutput_options import pgoutput_options
 from bridge.receive.publications import read_publications
 from bridge.receive.publisher import quoted_table
 from bridge.receive.slot import Snapshot
+from bridge.receive.stream.pgoutput_options import pgoutput_options
+from bridge.runtime import faults, remedies
+from bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.config import Subscription
-    from bridge.errors import BridgeError
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import ReplicationConnection
+    from bridge.runtime.errors import BridgeError
     from bridge.sync.handled_tables import HandledTables
     from bridge.sync.server_check import ServerCheck
     from bridge.sync.tablesync import TableSync
-    from bridge.track.catalog import Catalog
     from bridge.track.position import ServerHistory
 
 

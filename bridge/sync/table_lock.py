@@ -18,18 +18,18 @@ import psycopg
 from psycopg import sql as psql
 
 import sql
-from bridge.apply.evolution.tracker import copied_columns
-from bridge.closing import Closing
-from bridge.errors import SyncError, TableAltered
+from bridge.evolution.tracker import copied_columns
 from bridge.receive.connection import connect, dictionaries, translated
-from bridge.sync.copy_statement import BlockRange, block_ranges, select_statement, where_clause
+from bridge.runtime.errors import SyncError, TableAltered
+from bridge.runtime.threads import Closing
+from bridge.sync.copy_plan import BlockRange, block_ranges, select_statement, where_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bridge.catalog.catalog_rows import ColumnRow
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
-    from bridge.track.catalog_rows import ColumnRow
 
 _LOCK_TIMEOUT_S = 1
 _FIRST_BLOCKS = 1000  # read in a moment, even if none of their rows is visible

@@ -20,38 +20,44 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge import faults, remedies
-from bridge.apply.batch.routes import Subscribed
-from bridge.apply.delta.append import overwrite_rows
-from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.delta_table import WAYS_BACK, asked, read_target_schema, schema_of
-from bridge.apply.delta.durable import LocalTables, real_location
-from bridge.apply.delta.location import place_of, read_table
-from bridge.apply.delta.schema import is_variant, stored_rows
-from bridge.apply.delta.shared_folder import SharedFolders
-from bridge.apply.delta.spark_errors import constraint_hint, executor_hint, store_hint, summary
-from bridge.apply.delta.stamp import CommitStamp
-from bridge.apply.delta.table_forms import check_new_table, copied_rows_as, layout_of
-from bridge.apply.delta.table_position import check_committed
-from bridge.apply.target.location import table_location
-from bridge.apply.target.target import Target, TargetColumn
-from bridge.errors import EndsSpark, OwnColumnError, PublisherError, StoreError, SyncError, TargetBusy, TargetError
-from bridge.heartbeat import Heartbeat
+from bridge.apply.suspects import SUSPECTS, Work
+from bridge.batch.routes import Subscribed
+from bridge.catalog import followed
+from bridge.catalog.catalog_rows import RelRow, owner_of
+from bridge.lake.commit.writes import overwrite_rows
+from bridge.lake.forms import check_new_table, copied_rows_as, layout_of
+from bridge.lake.location import place_of, read_table
+from bridge.lake.log.durable import LocalTables, real_location
+from bridge.lake.log.stamp import CommitStamp
+from bridge.lake.retry import retry_commit
+from bridge.lake.schema import is_variant, stored_rows
+from bridge.lake.shared_folder import SharedFolders
+from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
+from bridge.lake.table_position import check_committed
 from bridge.publication.catalog_picture import parse
-from bridge.publication.delta_columns import unsupported_table
-from bridge.spark_outcome import SPARK_ERRORS, is_lost
-from bridge.suspects import SUSPECTS, Work
+from bridge.publication.published_table import unsupported_table
+from bridge.runtime import faults, remedies
+from bridge.runtime.errors import (
+    EndsSpark,
+    OwnColumnError,
+    PublisherError,
+    StoreError,
+    SyncError,
+    TargetBusy,
+    TargetError,
+)
+from bridge.runtime.threads import Heartbeat
+from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
+from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
+from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
-from bridge.sync.copy_order import mirror_order
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
-from bridge.sync.copy_reader import copy_spec, largest_row
+from bridge.sync.copy_reader import copy_spec, largest_row, mirror_order
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns
 from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
-from bridge.table_layout import NO_LAYOUT
-from bridge.track import followed
-from bridge.track.catalog_rows import RelRow, owner_of
-from bridge.warehouse import shared_name_hint
+from bridge.targets.location import table_location
+from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.values.pg_type import BUILTIN
 
@@ -61,14 +67,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.delta.table_position import TablePosition
-    from bridge.config import Subscription
-    from bridge.errors import BridgeError
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
+    from bridge.lake.table_position import TablePosition
     from bridge.publication.catalog_picture import CatalogPicture
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
-    from bridge.track.catalog import Catalog
+    from bridge.runtime.errors import BridgeError
     from bridge.track.position import ServerHistory
     from protocol.values.pg_type import TypeInfo
 

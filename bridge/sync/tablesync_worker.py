@@ -14,7 +14,7 @@ Two things differ from PostgreSQL. One worker serves all tables of a refresh, be
 transactions, and each slot decodes all WAL; later requests wait until it ends or fails. And the subscription's stream
 does not wait while the tables catch up, but only for the last batch, when they are within reach.
 
-In the catalog the worker is a subscription of its own (see `bridge.track.refresh`), so that its slot, copies, batches
+In the catalog the worker is a subscription of its own (see `bridge.catalog.refresh`), so that its slot, copies, batches
 and recovery work like every subscription's. The hand-over: the subscription's worker ends its stream between two
 batches; this worker applies its own stream up to the same LSN and ends; one transaction of the catalog moves the
 tables; the subscription's stream begins again.
@@ -29,9 +29,15 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from bridge import faults, log, remedies, session
-from bridge.backoff import backoff_s, jittered_s
-from bridge.errors import (
+from bridge.apply.published import Published, kept_types
+from bridge.apply.stream import StreamHistory, recover, spool_folder, stream
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.worker_status import WorkerStatus
+from bridge.receive.filter_server import FilterServer
+from bridge.receive.publisher import Publisher
+from bridge.runtime import faults, log, remedies
+from bridge.runtime.errors import (
     AnotherServer,
     BridgeError,
     PublisherError,
@@ -42,26 +48,21 @@ from bridge.errors import (
     let_go,
     may_retry,
 )
-from bridge.pipeline import StreamHistory, recover, spool_folder, stream
-from bridge.published import Published, kept_types
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
+from bridge.runtime.threads import backoff_s, jittered_s
+from bridge.spark import session
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync, not_found
-from bridge.track import refresh
-from bridge.track.catalog_rows import sync_name
-from bridge.track.worker_status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.config import Subscription
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.sync.copy_progress import CopyLimit
-    from bridge.track.catalog import Catalog
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 

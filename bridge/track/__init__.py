@@ -1,1 +1,1 @@
-"""The subscription's state on disk, and the decisions on it: what is durable, where to go on, what to skip."""
+"""Where to go on: positions, what is confirmed, what is skipped, and transactions that wait on disk."""

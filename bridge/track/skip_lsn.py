@@ -6,7 +6,7 @@ Source: `parse_subscription_options` and `AlterSubscription` in PostgreSQL's sub
 
 from __future__ import annotations
 
-from bridge.errors import InvalidLsn, SkipError
+from bridge.runtime.errors import InvalidLsn, SkipError
 from protocol.lsn import INVALID, Lsn
 
 NONE = "none"

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bridge.errors import StateError
-from bridge.track.fsync import fsync
-from protocol.columns import RowMessages
+from bridge.runtime.errors import StateError
+from bridge.runtime.process import fsync
+from protocol.bulk.columns import RowMessages
+from protocol.bulk.message_array import ChunkedMessages, MessageArray
+from protocol.codec.messages import LogicalMessage, Relation, Truncate
+from protocol.codec.pgoutput import decode, encode
+from protocol.codec.walsender import HEADER_BYTES
 from protocol.lsn import Lsn
-from protocol.message_array import ChunkedMessages, MessageArray
-from protocol.messages import LogicalMessage, Relation, Truncate
-from protocol.pgoutput import decode, encode
-from protocol.transactions import Ending, Event, Events, Transaction
+from protocol.stream.transactions import Ending, Event, Events, Transaction
 from protocol.values.value_array import PADDING
-from protocol.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -13,17 +13,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bridge import log
-from bridge.command_session import command_session, told
-from bridge.each_subscription import each
-from bridge.errors import ConfigError, StateError, VerifyError
-from bridge.published import Published
+from bridge.apply.published import Published
+from bridge.catalog import maintenance
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.lock import STOP_FIRST, is_running, locked
+from bridge.config.each_subscription import each
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.track import maintenance
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import sync_name
-from bridge.track.lock import STOP_FIRST, is_running, locked
+from bridge.runtime import log
+from bridge.runtime.errors import ConfigError, StateError, VerifyError
+from bridge.spark.command_session import command_session, told
 from bridge.verify.source_table import Pace
 from bridge.verify.verdict import document_of, failed_document
 from bridge.verify.verification import Verification
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
-    from bridge.config import Config, Subscription
+    from bridge.config.config import Config, Subscription
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
 

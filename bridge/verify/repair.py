@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.arrow_source import as_frame
-from bridge.apply.delta.commit_retry import retry_commit
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.location import place_of, read_table
-from bridge.apply.delta.looked_up import have_changed, unless_changed
-from bridge.apply.delta.merge import merge_into
-from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.target.location import quoted, sql_name
-from bridge.apply.target.target import TargetColumn
-from bridge.errors import VerifyError
-from bridge.spark_outcome import SPARK_ERRORS
+from bridge.lake.commit.merge import merge_into
+from bridge.lake.location import place_of, read_table
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.looked_up import have_changed, unless_changed
+from bridge.lake.retry import retry_commit
+from bridge.lake.source import as_frame
+from bridge.runtime.errors import VerifyError
+from bridge.spark.outcome import SPARK_ERRORS
+from bridge.sync.copy_plan import BlockRange
 from bridge.sync.copy_reader import copy_rows, copy_spec
-from bridge.sync.copy_statement import BlockRange
+from bridge.targets.location import quoted, sql_name
+from bridge.targets.target import TargetColumn
 from bridge.verify.source_table import SourceTable
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.config import Subscription
-    from bridge.published import Published
+    from bridge.apply.published import Published
+    from bridge.config.config import Subscription
     from bridge.verify.comparison import Difference
     from bridge.verify.source import Source
     from bridge.verify.target import TargetVersion

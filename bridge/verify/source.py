@@ -14,12 +14,12 @@ import psycopg
 from psycopg import sql as psql
 
 import sql
-from bridge.closing import Closing
-from bridge.errors import PublisherError, VerifyError
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection
+from bridge.runtime.errors import PublisherError, VerifyError
+from bridge.runtime.threads import Closing
 from bridge.sqltext.keywords import quote_identifier
-from bridge.sync.copy_statement import select_statement, where_clause
+from bridge.sync.copy_plan import select_statement, where_clause
 from bridge.sync.table_lock import rows_made_anew
 
 if TYPE_CHECKING:

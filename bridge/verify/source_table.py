@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from psycopg import sql as psql
 
 from bridge.sqltext.keywords import quote_identifier
-from bridge.sync.copy_statement import BlockRange, block_ranges, copy_statement, select_statement, where_clause
+from bridge.sync.copy_plan import BlockRange, block_ranges, copy_statement, select_statement, where_clause
 from bridge.verify.comparison import bucket_sums
 from bridge.verify.tables import BUCKET_BITS
 from bridge.verify.window import UNCHANGED

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bridge.apply.target.location import quoted
 from bridge.sqltext.keywords import quote_identifier
+from bridge.targets.location import quoted
 from bridge.verify.canonical_record import MD5, RowHash, source_record, source_value, target_record
 from protocol.values.places import AS_NULLS
 from protocol.values.types import Kind, Place
@@ -16,8 +16,8 @@ from protocol.values.types import Kind, Place
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.apply.target.target import Mode
     from bridge.publication.published_table import PublishedTable
+    from bridge.targets.target import Mode
     from protocol.values.types import ColumnType
 
 BUCKET_BITS: Final = 10

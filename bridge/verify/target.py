@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.apply.delta.location import read_table
-from bridge.apply.target.location import quoted
-from bridge.session import companion
+from bridge.lake.location import read_table
+from bridge.spark.session import companion
+from bridge.targets.location import quoted
 from bridge.verify.comparison import bucket_sums
 from bridge.verify.tables import BUCKET_BITS
 

@@ -12,11 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.apply.delta.delta_table import existing_schema, read_target_schema
-from bridge.apply.delta.point_in_time import TableAt, version_at
-from bridge.errors import BridgeError, TargetError, VerifyError
+from bridge.catalog.catalog_rows import sync_name
+from bridge.lake.table import existing_schema, read_target_schema
+from bridge.runtime.errors import BridgeError, TargetError, VerifyError
+from bridge.snapshots.point_in_time import TableAt, version_at
 from bridge.sync.copy_reader import key_of
-from bridge.track.catalog_rows import sync_name
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.config import Subscription
-    from bridge.published import Published
-    from bridge.track.catalog import Catalog
-    from bridge.track.catalog_rows import RelRow
+    from bridge.apply.published import Published
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.config.config import Subscription
     from bridge.verify.source_table import Pace
     from protocol.lsn import Lsn
 

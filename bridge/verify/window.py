@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.messages import (
+from protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Commit,
@@ -23,13 +23,13 @@ from protocol.messages import (
     Update,
     ValueKind,
 )
-from protocol.pgoutput import decode
+from protocol.codec.pgoutput import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from protocol.codec.messages import Message, Tuple
     from protocol.lsn import Lsn
-    from protocol.messages import Message, Tuple
 
     _Change = tuple[Insert | Update | Delete | Truncate, list[Relation]]
 

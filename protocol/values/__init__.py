@@ -14,6 +14,6 @@ To add a type, or to read one in binary form:
    a string, say which Arrow type it is in `tests/protocol/values/test_types.py`, and how one value is read in
    `tests/protocol/independent.py`.
 
-A new Arrow type needs its Spark type as well, in `bridge/apply/delta/schema.py`. The built-in types of a new version
+A new Arrow type needs its Spark type as well, in `bridge/lake/schema.py`. The built-in types of a new version
 of PostgreSQL are generated: see `oids.tsv`.
 """

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from benchmarks.bridge_folder import NAME, BridgeFolder
-from bridge.config import load
-from bridge.track.catalog_rows import RelRow
+from bridge.catalog.catalog_rows import RelRow
+from bridge.config.config import load
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

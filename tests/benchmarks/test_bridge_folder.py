@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from benchmarks.bridge_folder import NAME, BridgeFolder, copies, is_copied
-from bridge.config import load
-from bridge.track.catalog_rows import RelRow
+from bridge.catalog.catalog_rows import RelRow
+from bridge.config.config import load
 from protocol.lsn import Lsn
 
 

@@ -32,7 +32,7 @@ class InThisProcess:
 @pytest.fixture
 def servers(private, spark, monkeypatch):
     """The run's server, and another one for PostgreSQL's subscription."""
-    monkeypatch.setattr("bridge.session.start", lambda *_, **__: spark)
+    monkeypatch.setattr("bridge.spark.session.start", lambda *_, **__: spark)
     monkeypatch.setattr(catch_up, "DaemonProcess", InThisProcess)
     monkeypatch.setattr(catch_up, "_REST_S", 0.0)
     with EmbeddedPostgres(settings=SETTINGS, fsync=False) as subscriber:

@@ -13,9 +13,9 @@ import pytest
 from benchmarks import many_tables
 from benchmarks.many_tables import Size, footprint, measure
 from benchmarks.measure import BenchmarkError
-from bridge.config import load
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
+from bridge.config.config import load
 from protocol.lsn import Lsn
 from tests.benchmarks.test_database import names
 

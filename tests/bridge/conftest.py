@@ -8,17 +8,17 @@ from contextlib import closing
 
 import pytest
 
-from bridge.config import Config, Subscription
-from bridge.signals import StopSignals
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Config, Subscription
+from bridge.runtime.signals import StopSignals
 from tests.bridge.made_daemon import DyingWorker, Systemd
 
 
 @pytest.fixture
 def supervised(tmp_path, monkeypatch):
     """Supervises a `DyingWorker`."""
-    from bridge import daemon as module
-    from bridge import session
+    from bridge.service import daemon as module
+    from bridge.spark import session
 
     monkeypatch.setattr(module, "SubscriptionWorker", DyingWorker)
     monkeypatch.setattr(session, "fork", lambda spark: spark)

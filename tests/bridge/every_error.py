@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.errors import (
+from bridge.runtime.errors import (
     AnotherServer,
     ApplyContext,
     ApplyError,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import daemon as daemon_module
-from bridge import session
+from bridge.service import daemon as daemon_module
+from bridge.spark import session
 from tests.faults.lives import Lives
 from tests.faults.on_call import SETUP, OnCall
 from tests.faults.standby import ForkedServer
@@ -46,7 +46,7 @@ def private_server() -> Iterator[ForkedServer]:
 @pytest.fixture
 def lives(spark, private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
     """Makes the subscription to that server: `lives(**options)`; a life gives up after one error of applying."""
-    monkeypatch.setattr("bridge.subscriber._GIVE_UP_APPLYING_AFTER", 1)
+    monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     made: list[Lives] = []
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from bridge import faults
-from bridge.errors import BridgeError
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.runtime import faults
+from bridge.runtime.errors import BridgeError
 from tests.fix_bridge import Pipeline
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows
@@ -38,7 +38,7 @@ _LIFE_S = 60.0
 """The slowest life takes a tenth of it on two cores."""
 _LSN = re.compile(r"\b[0-9A-F]{1,8}/[0-9A-F]{1,8}\b")
 _REMEDY = re.compile(r"pgbridge ((?:refresh|resync) [^;,\n]+)")
-"""The commands that copy tables afresh, as `bridge.remedies` writes them."""
+"""The commands that copy tables afresh, as `bridge.runtime.remedies` writes them."""
 _DROP_SLOT = re.compile(r"SELECT pg_drop_replication_slot\('[^']+'\)")
 _RESTORE = re.compile(r"RESTORE TABLE delta\.`[^`]+` TO VERSION AS OF \d+")
 _REMEDIES = 3

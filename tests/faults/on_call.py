@@ -8,9 +8,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from bridge import config
-from bridge.daemon import Daemon
-from bridge.signals import StopSignals
+from bridge.config import config
+from bridge.runtime.signals import StopSignals
+from bridge.service.daemon import Daemon
 from tests.bridge.made_daemon import wait_until
 from tests.oracle.delta import differences
 from tests.oracle.native import text_rows

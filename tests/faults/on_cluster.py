@@ -19,10 +19,11 @@ import psutil
 import psycopg
 import pytest
 
-from bridge import faults, session
-from bridge.apply.delta.arrow_source import SparkStage
-from bridge.errors import ApplyError
-from bridge.receive import copy_both
+from bridge.lake.source import SparkStage
+from bridge.receive.stream import copy_both
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError
+from bridge.spark import session
 from tests.fix_bridge import Pipeline
 from tests.fix_cluster import executors_of
 from tests.oracle.delta import differences

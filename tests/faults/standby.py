@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge.closing import Closing
 from bridge.demo.server import EmbeddedPostgres
+from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

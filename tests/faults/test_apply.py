@@ -15,8 +15,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge import faults
-from bridge.errors import ApplyError, OutcomeUnknown
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError, OutcomeUnknown
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -109,7 +109,7 @@ class Lives:
 @pytest.fixture
 def lives(spark, publisher, pipeline, monkeypatch):
     """Both with their tables copied."""
-    monkeypatch.setattr("bridge.subscriber._GIVE_UP_APPLYING_AFTER", 1)
+    monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     publisher.execute(SCHEMA + "CREATE PUBLICATION pub FOR ALL TABLES")
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
 from tests.bridge.made_daemon import command, wait_until
 from tests.faults.proxy import Proxy
 from tests.oracle.delta import differences
@@ -60,7 +60,7 @@ def unstamped(spark, bridge):
 
 
 def logged(bridge, text):
-    return text in bridge.log.read_text(errors="replace")
+    return text in bridge.runtime.log.read_text(errors="replace")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Spark's JVM runs out of memory, is killed, or hangs: what ended it is found, alone, and the rest goes on.
 
-`tests.bridge.test_daemon` has a JVM that is killed once, in every run; `tests.bridge.test_suspects` the rules.
+`tests.bridge.service.test_daemon` has a JVM that is killed once, in every run; `tests.bridge.apply.test_suspects` the
+rules.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from contextlib import closing
 
 import pytest
 
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import sync_name
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import sync_name
 from tests.bridge.made_daemon import command, wait_until
 
 SETUP = """
@@ -31,7 +32,9 @@ def two(publisher, daemon):
     publisher.execute(SETUP)
     bridge = daemon(batch_max_age_s=0.0, retry_max_s=1, spark_conf={"spark.driver.memory": "600m"})
     lines = ["[subscription.other]", f'connection = "{publisher.conninfo}"', 'publications = ["other"]']
-    bridge.config.write_text("\n".join([bridge.config.read_text(), *lines, 'warehouse = "./lake"', "retry_max_s = 1"]))
+    bridge.config.config.write_text(
+        "\n".join([bridge.config.config.read_text(), *lines, 'warehouse = "./lake"', "retry_max_s = 1"])
+    )
     with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
         yield bridge, catalog
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bridge.faults import FAULT_POINTS
+from bridge.runtime.faults import FAULT_POINTS
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from bridge import faults
-from bridge.errors import ApplyError
-from bridge.track import refresh
+from bridge.catalog import refresh
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError
 from tests.faults.lives import equal_or_refused
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ SCENES: Final[dict[str, type[Scene]]] = {
 
 LEFT_OUT: Final = frozenset(
     {*faults.LARGE_POINTS, *faults.MAINTENANCE_POINTS, *faults.MAINTENANCE_UNDO_POINTS}
-)  # points of tables with many rows or files, which `tests.bridge.apply.delta.test_maintain` makes; no position moves
+)  # points of tables with many rows or files, which `tests.bridge.apply.test_maintenance_spark` makes: no position
 
 
 def killed(life: Lives, server: ForkedServer) -> None:

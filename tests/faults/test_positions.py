@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from bridge.receive import walreceiver
-from bridge.track import refresh
+from bridge.catalog import refresh
+from bridge.receive.stream import walreceiver
 from tests.faults.lives import Crash, equal_or_refused, refused
 
 ROWS = "INSERT INTO {table} SELECT n, '{text}' FROM generate_series({first}, {last}) n;"

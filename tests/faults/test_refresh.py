@@ -15,9 +15,9 @@ from collections import Counter
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge import faults
-from bridge.track import refresh
-from bridge.track.catalog_rows import sync_name
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
+from bridge.runtime import faults
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
@@ -214,7 +214,16 @@ def test_kill_while_tables_come(spark, publisher, daemon):
     with native:
         spark.sql(f"DELETE FROM delta.`{bridge.path('afresh')}` WHERE id % 2 = 0").collect()
         for options in ([], ["--resync", "afresh"]):
-            command = [sys.executable, "-m", "bridge", "refresh", bridge.name, *options, "--config", str(bridge.config)]
+            command = [
+                sys.executable,
+                "-m",
+                "bridge",
+                "refresh",
+                bridge.name,
+                *options,
+                "--config",
+                str(bridge.config.config),
+            ]
             subprocess.run(command, cwd=ROOT, check=True)
         lives = Lives(publisher, bridge)
         # all the time: at each step there is something to catch up with

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.maintain import DeltaTables
-from bridge.errors import ApplyError
+from bridge.apply.maintenance import DeltaTables
+from bridge.lake.log.durable import LocalTables
+from bridge.runtime.errors import ApplyError
 from tests.bridge.subscribed import end, wait_until
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY
 from tests.oracle.delta import differences

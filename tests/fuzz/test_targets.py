@@ -7,10 +7,10 @@ import pytest
 
 from fuzz import targets
 from fuzz.targets import TARGETS, Broken, framed
+from protocol.codec.messages import Begin, Insert, Value, ValueKind
+from protocol.codec.pgoutput import encode
 from protocol.errors import MalformedMessage
 from protocol.lsn import Lsn
-from protocol.messages import Begin, Insert, Value, ValueKind
-from protocol.pgoutput import encode
 from protocol.values.types import Kind
 
 BEGIN = b"\0" + encode(Begin(Lsn(1), 2, 3))

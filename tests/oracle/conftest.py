@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bridge.apply.delta import merge_effects
+from bridge.lake.commit import merge_effects
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,7 @@ PUBLICATION: Final = (
     ("ALTER PUBLICATION adds tables and schemas", f"{_PUBLICATION}/test_definitions.py::test_what_pg_dump_writes"),
 )
 SUBSCRIPTION: Final = (
-    ("tables are matched by the fully qualified name", "tests/bridge/apply/batch/test_routes.py::test_by_name"),
+    ("tables are matched by the fully qualified name", "tests/bridge/batch/test_routes.py::test_by_name"),
     ("only regular tables may be the target", f"{_PUBLICATION}/test_membership.py::test_refused_in_the_servers_words"),
     ("columns are matched by name, whatever their order", "columns", "root", "middle"),
     ("Examples: pub1, pub2, pub3a, pub3b", "subscriptions"),
@@ -72,7 +72,7 @@ ROW_FILTERS: Final = (
         "identity",
         "toast",
         "toast_key",
-        "tests/bridge/apply/delta/test_filter_changes.py::test_the_table_of_updates",
+        "tests/bridge/lake/changes/test_filter_changes.py::test_the_table_of_updates",
     ),
     ("publish_via_partition_root = true: the root's filter", "via_parent", "root", "middle", "root_stream"),
     ("publish_via_partition_root = false: each partition's filter", "via_child", "leaves"),
@@ -90,7 +90,7 @@ COLUMN_LISTS: Final = (
     ("a list of all columns does not have those that are added later", "listed"),
     (
         "without a list they are replicated: to a target that has them",
-        "tests/bridge/apply/batch/test_batcher_errors.py::test_a_missing_target_column_is_postgresqls_error",
+        "tests/bridge/batch/test_batcher_errors.py::test_a_missing_target_column_is_postgresqls_error",
     ),
     ("only simple column references", _REFUSED),
     ("the order in the list is not preserved", "columns"),
@@ -100,7 +100,10 @@ COLUMN_LISTS: Final = (
     ("with INSERT alone, it may omit it", "publish"),
     ("no effect for TRUNCATE", "truncate"),
     ("only the published columns are copied", "listed", "leaves"),
-    ("different lists of one table are an error", f"{_PUBLICATION}/test_column_lists.py::test_different_column_lists"),
+    (
+        "different lists of one table are an error",
+        f"{_PUBLICATION}/test_routing_column_lists.py::test_different_column_lists",
+    ),
     ("Examples: p1", "columns"),
 )
 GENERATED_COLUMNS: Final = (
@@ -108,10 +111,13 @@ GENERATED_COLUMNS: Final = (
     (
         "a list has precedence over the parameter",
         "generated",
-        f"{_PUBLICATION}/test_column_lists.py::test_generated_columns",
+        f"{_PUBLICATION}/test_routing_column_lists.py::test_generated_columns",
     ),
-    ("different values are an error", f"{_PUBLICATION}/test_column_lists.py::test_different_publish_generated_columns"),
-    ("virtual ones are not published", "generated", f"{_PUBLICATION}/test_coverage.py::test_virtual_columns"),
+    (
+        "different values are an error",
+        f"{_PUBLICATION}/test_routing_column_lists.py::test_different_publish_generated_columns",
+    ),
+    ("virtual ones are not published", "generated", f"{_PUBLICATION}/test_reapply_coverage.py::test_virtual_columns"),
     (
         "a replica identity has none unpublished",
         f"{_PUBLICATION}/test_replica_identity.py::test_generated_columns_in_the_identity",
@@ -137,7 +143,7 @@ CREATE_PUBLICATION: Final = (
     (
         "tables that inherit are added with the one that is named; the copy of each has its own rows",
         f"{_PUBLICATION}/test_membership.py::test_members_are_the_servers",
-        "tests/bridge/sync/test_copy_statement.py::test_copy_statement",
+        "tests/bridge/sync/test_copy_plan.py::test_copy_statement",
     ),
 )
 

@@ -15,27 +15,29 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from bridge import pipeline, session, subscriber
-from bridge.apply import applier
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import log_commits, restore, table_position
-from bridge.apply.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally, as_text
-from bridge.apply.effects.operations import DELETE, INSERT
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn
-from bridge.apply.target.target import target_field, target_schema
+from bridge.apply import applier, stream
+from bridge.batch.batch import TableChanges
+from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally, as_text
+from bridge.effects.events import DELETE, INSERT
+from bridge.evolution.alterations import AddColumn, RenameColumn
+from bridge.lake import log_commits, table_position
+from bridge.lake.commit import restore
+from bridge.runtime.warehouse import NO_LAYOUT
+from bridge.service import subscriber
+from bridge.spark import session
 from bridge.sync import tablesync
+from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import copy_rows
-from bridge.sync.copy_statement import BlockRange, copy_statement
-from bridge.table_layout import NO_LAYOUT
+from bridge.targets.target import target_field, target_schema
 from tests.simulation.lake import MemoryLake, MemorySession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bridge.apply.delta.stamp import CommitStamp
-    from bridge.apply.evolution.alterations import Alteration
-    from bridge.apply.target.target import TargetColumn, TargetSchema
+    from bridge.evolution.alterations import Alteration
+    from bridge.lake.log.stamp import CommitStamp
     from bridge.sync.copy_reader import CopySpec
+    from bridge.targets.target import TargetColumn, TargetSchema
 
     Rows = list[dict[str, Any]]
 
@@ -189,7 +191,7 @@ def in_memory() -> Iterator[MemoryTables]:
     patches: dict[Any, dict[str, Any]] = {
         session: {"fork": MemoryTables.forked, "interrupt": lambda _: None},
         subscriber: {"LocalTables": LocalTables, "check_shared": lambda *_: None},
-        pipeline: {"LocalTables": LocalTables},
+        stream: {"LocalTables": LocalTables},
         log_commits: {"log_commits": commits},
         table_position: {"log_commits": commits},
         restore: {

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from bridge import faults
-from bridge.apply.delta.durable import local_folder
-from bridge.apply.delta.location import place_of, read_table
-from bridge.errors import ApplyError, ConfigError, TargetError
-from bridge.track import refresh
-from tests.bridge.apply.delta.test_durable import Disk
+from bridge.catalog import refresh
+from bridge.lake.location import place_of, read_table
+from bridge.lake.log.durable import local_folder
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError, ConfigError, TargetError
+from tests.bridge.lake.log.test_durable import Disk
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows, NativeSubscriber
 from tests.oracle.workload import TABLES, Workload

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from bridge.errors import ApplyError, TargetError
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.runtime.errors import ApplyError, TargetError
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.oracle.delta import differences
@@ -188,7 +188,7 @@ def test_filters_partitions_and_a_mode_for_one_table(spark, publisher, pipeline,
     (tmp_path / "publications.sql").write_text(
         "CREATE PUBLICATION pub FOR TABLE p WHERE (a > 10), q WITH (publish_via_partition_root = true);"
     )
-    from bridge.config_tables import Table
+    from bridge.config.tables import Table
 
     bridge = pipeline(
         publication_definitions=str(tmp_path / "publications.sql"),

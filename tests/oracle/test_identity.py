@@ -9,7 +9,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.errors import ApplyError
+from bridge.runtime.errors import ApplyError
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

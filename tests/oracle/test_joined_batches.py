@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from bridge.apply import next_batch
-from bridge.apply.batch.growing_batch import GrowingBatch
-from bridge.apply.target.location import quoted
-from bridge.errors import ApplyError
+from bridge.batch.growing_batch import GrowingBatch
+from bridge.runtime.errors import ApplyError
+from bridge.targets.location import quoted
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES, Workload

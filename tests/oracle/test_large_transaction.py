@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.receive import copy_both
+from bridge.receive.stream import copy_both
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -52,7 +52,7 @@ TABLES = ("keyed", "moved", "emptied", "log", "altered")
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
-    from bridge.apply.delta.arrow_source import SparkStage
+    from bridge.lake.source import SparkStage
 
     put: list[int] = []
     original = SparkStage.put

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
+from bridge.catalog import refresh
 from bridge.commands.status import collect
-from bridge.errors import TargetError
-from bridge.track import refresh
+from bridge.runtime.errors import TargetError
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

@@ -12,10 +12,10 @@ from typing import Final
 
 from psycopg import sql
 
-from bridge.apply.target.location import quoted
 from bridge.check.finding import Level
 from bridge.check.others import Known
 from bridge.check.subscription import check_subscription
+from bridge.targets.location import quoted
 from tests.hostile import NAMES
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bridge.apply.delta.location import read_table
-from bridge.apply.target.location import sql_name
+from bridge.catalog import refresh
 from bridge.check.finding import Level
 from bridge.check.others import Known
 from bridge.check.subscription import check_subscription
-from bridge.errors import ApplyError, BridgeError
-from bridge.track import refresh
+from bridge.lake.location import read_table
+from bridge.runtime.errors import ApplyError, BridgeError
+from bridge.targets.location import sql_name
 from tests.oracle.delta import differences, unequal
 from tests.oracle.native import NativeSubscriber
 

@@ -13,8 +13,15 @@ from typing import Any
 import pytest
 
 from bridge.receive.slot import ReplicationConnection
+from protocol.codec.messages import (
+    BeginPrepare,
+    CommitPrepared,
+    LogicalMessage,
+    Prepare,
+    RollbackPrepared,
+    StreamPrepare,
+)
 from protocol.lsn import Lsn
-from protocol.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare, RollbackPrepared, StreamPrepare
 from tests.oracle.walsender import STREAM_EVERYTHING, Sent, Walsender, names
 
 PREPARE = ["BeginPrepare", "Insert", "Prepare"]

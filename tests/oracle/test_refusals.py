@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.apply.batch.reapplied_routes import ReappliedRoutes
-from bridge.apply.delta.entry_filters import EntryFilterCompiler
-from bridge.errors import BridgeError
+from bridge.batch.reapplied_routes import ReappliedRoutes
+from bridge.lake.changes.entry_filters import EntryFilterCompiler
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
+from bridge.receive.publications import read_relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import read_relations
+from bridge.runtime.errors import BridgeError
 from protocol.values.types import resolve
 from tests.fix_postgres import Publisher
 

@@ -16,21 +16,21 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.apply.batch.batcher import Batcher
-from bridge.apply.batch.routes import Routes, Subscribed
-from bridge.apply.effects.operations import INSERT, UPDATE
-from bridge.apply.evolution.alterations import AddColumn, RenameColumn
-from bridge.apply.evolution.tracker import DefinitionTracker
-from bridge.apply.target.target import Target, target_schema
-from bridge.errors import ApplyError, NeedsResync
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
+from bridge.effects.events import INSERT, UPDATE
+from bridge.evolution.alterations import AddColumn, RenameColumn
+from bridge.evolution.tracker import DefinitionTracker
 from bridge.receive.publisher import Publisher
+from bridge.runtime.errors import ApplyError, NeedsResync
+from bridge.targets.target import Target, target_schema
+from protocol.bulk.message_array import MessageArray
+from protocol.codec.messages import Begin, Commit, Relation, Type
+from protocol.codec.pgoutput import decode
+from protocol.codec.walsender import XLogData, encode_xlog_data
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import MessageArray
-from protocol.messages import Begin, Commit, Relation, Type
-from protocol.pgoutput import decode
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 from protocol.values.types import resolve
-from protocol.walsender import XLogData, encode_xlog_data
 from tests.oracle.delta import differences
 from tests.oracle.native import text_rows
 

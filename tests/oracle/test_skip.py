@@ -12,11 +12,13 @@ from contextlib import nullcontext
 import pyarrow.parquet as pq
 import pytest
 
-from bridge import cli, config, remedies
-from bridge.errors import ApplyError, SkipError
-from bridge.replay import replay
-from bridge.session import fork
-from bridge.track import stats
+from bridge.catalog import notes
+from bridge.config import config
+from bridge.runtime import remedies
+from bridge.runtime.errors import ApplyError, SkipError
+from bridge.service import cli
+from bridge.service.replay import replay
+from bridge.spark.session import fork
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
@@ -202,7 +204,7 @@ def test_the_documentations_conflicts(both, publisher, spark):
     spark.sql(f"DELETE FROM {delta} WHERE c = 1").collect()
     pair.bridge.catalog.set_enabled(pair.name, enabled=True)
     pair.catch_up_and_compare()
-    counted = stats.conflicts(pair.bridge.catalog, pair.name)
+    counted = notes.conflicts(pair.bridge.catalog, pair.name)
     assert counted == {"insert_exists": 1, "update_missing": 1, "delete_missing": 1}
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.maintain import DeltaTables
-from bridge.apply.delta.table_forms import layout_of
-from bridge.config_tables import Table
-from bridge.errors import TargetError
-from bridge.table_layout import Layout
+from bridge.apply.maintenance import DeltaTables
+from bridge.config.tables import Table
+from bridge.lake.forms import layout_of
+from bridge.lake.log.durable import LocalTables
+from bridge.runtime.errors import TargetError
+from bridge.runtime.warehouse import Layout
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows

@@ -7,7 +7,7 @@ import re
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.errors import ApplyError
+from bridge.runtime.errors import ApplyError
 from tests.oracle.typed import bridge, type_in
 
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from bridge.errors import ApplyError, SyncError
-from bridge.publication.delta_columns import unsupported_tables
+from bridge.publication.published_table import unsupported_tables
 from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher as Server
+from bridge.runtime.errors import ApplyError, SyncError
 from bridge.sync import copy
-from protocol.columns import RowMessages
-from protocol.copy import CopyDecoder, copy_expression
+from protocol.bulk.columns import RowMessages
+from protocol.bulk.copy import CopyDecoder, copy_expression
+from protocol.codec.messages import Relation
+from protocol.codec.pgoutput import decode
 from protocol.errors import UnrepresentableValue
-from protocol.messages import Relation
-from protocol.pgoutput import decode
 from protocol.values.types import ColumnType, resolve
 from tests.oracle.native import text_rows
 from tests.protocol import independent

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from bridge import faults, remedies
-from bridge.errors import ApplyError, StreamError
-from bridge.track import refresh
-from bridge.track.catalog_rows import sync_name
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
+from bridge.runtime import faults, remedies
+from bridge.runtime.errors import ApplyError, StreamError
 from tests.bridge.subscribed import end, wait_until
 from tests.oracle.typed import bridge, type_in
 

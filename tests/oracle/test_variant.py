@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.apply.delta.location import read_table
-from bridge.config_tables import Table
-from bridge.errors import ApplyError
+from bridge.config.tables import Table
+from bridge.lake.location import read_table
+from bridge.runtime.errors import ApplyError
 from protocol.values.places import TOO_MANY_DIGITS
 
 TABLES = ("docs", "bag")

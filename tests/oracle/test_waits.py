@@ -17,21 +17,21 @@ import pytest
 from rich.console import Console
 from structlog.testing import capture_logs
 
-from bridge import faults
+from bridge.catalog import commits, refresh
 from bridge.check.others import Known
 from bridge.check.subscription import check_subscription
 from bridge.commands import refresh as command
 from bridge.commands.status import collect, problems, render
-from bridge.errors import NeedsResync, TargetError
 from bridge.monitor.health import not_ready
-from bridge.track import commits, refresh
+from bridge.runtime import faults
+from bridge.runtime.errors import NeedsResync, TargetError
 from tests.fix_bridge import Pipeline, config_of
 from tests.oracle.delta import unequal
 from tests.oracle.memory_tables import in_memory
 from tests.oracle.native import DatabaseRows, NativeSubscriber
 
 if TYPE_CHECKING:
-    from bridge.subscriber import SubscriptionWorker
+    from bridge.service.subscriber import SubscriptionWorker
 
 WAITING = ("typed", "cased", "reserved", "filled", "root")
 SCHEMA = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
 
-from protocol.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
+from protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.values.types import ColumnType, Kind, resolve
 from tests.protocol.sampled import array_of
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol import messages as m
-from protocol.assembler import State, TransactionAssembler
+from protocol.bulk.message_array import MessageArray
+from protocol.codec import messages as m
+from protocol.codec.pgoutput import decode, encode
+from protocol.codec.walsender import XLogData, encode_xlog_data
 from protocol.lsn import Lsn
-from protocol.message_array import MessageArray
-from protocol.pgoutput import decode, encode
-from protocol.walsender import XLogData, encode_xlog_data
+from protocol.stream.assembler import State, TransactionAssembler
 
 if TYPE_CHECKING:
-    from protocol.transactions import Transaction
+    from protocol.stream.transactions import Transaction
 
 BEGIN = m.Begin(Lsn(0x200), 7, 725)
 COMMIT = m.Commit(0, Lsn(0x200), Lsn(0x230), 7)

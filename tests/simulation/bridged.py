@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
-from bridge import faults, pipeline
 from bridge.apply import applier as applier_module
+from bridge.apply import stream
 from bridge.apply.applier import Applier
-from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta import log_commits, restore, table_position
-from bridge.apply.effects.operations import INSERT, NO_OLD
 from bridge.apply.record import finish_batch
-from bridge.apply.target.target import target_schema
-from bridge.config import Subscription
-from bridge.errors import ApplyError, PublisherError, TargetError
-from bridge.pipeline import StreamHistory, recover
+from bridge.apply.stream import StreamHistory, recover
+from bridge.batch.batch import Batch, TableChanges
+from bridge.catalog import refresh, reset
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow, sync_name
+from bridge.config.config import Subscription
+from bridge.effects.events import INSERT, NO_OLD
+from bridge.lake import log_commits, table_position
+from bridge.lake.commit import restore
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError, PublisherError, TargetError
 from bridge.sync import server_check, tablesync
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.tablesync import TableSync
-from bridge.track import refresh, reset
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow, sync_name
+from bridge.targets.target import target_schema
 from protocol.lsn import INVALID, Lsn
 from tests.simulation.lake import MemoryLake, MemorySession
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from bridge.apply.delta.stamp import CommitStamp
+    from bridge.lake.log.stamp import CommitStamp
     from tests.simulation.server import MemoryServer, WalTransaction
 
 NAME = "sub"
@@ -120,7 +121,7 @@ class MemoryBridge:
         patch.setattr(restore, "written_schema", lambda _, path: True if path in lake.tables else None)
         patch.setattr(applier_module, "apply_table", apply_table)
         patch.setattr(applier_module, "LocalTables", _LocalTables)
-        patch.setattr(pipeline, "LocalTables", _LocalTables)
+        patch.setattr(stream, "LocalTables", _LocalTables)
         patch.setattr(tablesync, "LocalTables", _LocalTables)
         patch.setattr(tablesync, "SharedFolders", _SharedFolders)
         patch.setattr(tablesync, "read_target_schema", lambda _, path, __: _SCHEMA if path in lake.tables else None)

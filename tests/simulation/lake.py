@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bridge.apply.delta.history import Commit
-from bridge.apply.delta.stamp import USER_METADATA
+from bridge.lake.log.history import Commit
+from bridge.lake.log.stamp import USER_METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

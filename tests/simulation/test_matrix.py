@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge import faults
-from bridge.errors import ApplyError, BridgeError, PublisherError, PublisherWentBack, SlotAdvanced, TargetError
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError, BridgeError, PublisherError, PublisherWentBack, SlotAdvanced, TargetError
 from tests.simulation.bridged import NAME, UNFIT, Killed, MemoryBridge
 from tests.simulation.server import MemoryServer
 

@@ -20,7 +20,7 @@ line for each message:
     wal_start  XLogData's LSN, of the change or for Commit and its like the transaction's end, if it is not 0/0
     hex        the message, as `load.packed` writes it
     in_stream  true between Stream Start and Stream Stop, else left out
-    decoded    what `protocol.pgoutput.decode` made of it, as `load.shown` shows it
+    decoded    what `protocol.codec.pgoutput.decode` made of it, as `load.shown` shows it
 
 `server/<scenario>.jsonl` is the server's own account of the same changes, which `test_server_text` holds against
 `decoded`; `server_text` describes it. `copy_data.jsonl` holds the CopyData messages of messages_v1 whole, keepalives
@@ -45,22 +45,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from bridge.demo.server import EmbeddedPostgres
-from protocol.lsn import INVALID, Lsn
-from protocol.pgoutput import decode
-from protocol.walsender import (
+from protocol.codec.pgoutput import decode
+from protocol.codec.walsender import (
     StandbyStatusUpdate,
     XLogData,
     decode_copy_data,
     encode_standby_status_update,
     start_replication,
 )
+from protocol.lsn import INVALID, Lsn
 from tests.vectors import server_text
 from tests.vectors.load import packed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from protocol.walsender import PgoutputOptions
+    from protocol.codec.walsender import PgoutputOptions
 
 NAME = "pgbridge_vectors"
 """Of the database and of pgoutput's slot."""

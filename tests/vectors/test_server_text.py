@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from protocol.messages import (
+from protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Commit,
@@ -44,7 +44,7 @@ from protocol.messages import (
     Value,
     ValueKind,
 )
-from protocol.pgoutput import decode
+from protocol.codec.pgoutput import decode
 from tests.vectors import load, server_text
 
 if TYPE_CHECKING:

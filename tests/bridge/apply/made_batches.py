@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from bridge import faults, log
 from bridge.apply.applier import Applier
-from bridge.apply.batch.batch import Batch
-from bridge.apply.delta.durable import LocalTables
 from bridge.apply.undo import BatchUndo
-from bridge.session import fork
+from bridge.batch.batch import Batch
+from bridge.lake.log.durable import LocalTables
+from bridge.runtime import faults, log
+from bridge.spark.session import fork
 from protocol.lsn import Lsn
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.apply.batch.table_changes import TableChanges
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.effects.operations import KEY_TUPLE, NO_OLD
-from bridge.apply.target.target import Target, TargetColumn
+from bridge.batch.batch import TableChanges
+from bridge.effects.events import KEY_TUPLE, NO_OLD
+from bridge.lake.create import create_table
+from bridge.lake.schema import target_schema_of
+from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:

@@ -7,22 +7,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge import log
-from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.table_changes import TableChanges
 from bridge.apply.next_batch import Growth
-from bridge.apply.target.target import Target, TargetColumn, target_schema
 from bridge.apply.worker import ApplyWorker, Stream
-from bridge.errors import ApplyContext, ApplyError
-from bridge.heartbeat import Heartbeat
-from bridge.observer import Observer
-from bridge.receive.queue import BatchLimits, TransactionQueue
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent
+from bridge.batch.batch import Batch, TableChanges
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.runtime import log
+from bridge.runtime.errors import ApplyContext, ApplyError
+from bridge.runtime.observer import Observer
+from bridge.runtime.threads import Heartbeat
+from bridge.targets.target import Target, TargetColumn, target_schema
 from bridge.track.progress import Progress
+from protocol.bulk.message_array import ChunkedMessages
 from protocol.lsn import Lsn
-from protocol.message_array import ChunkedMessages
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 from protocol.values.types import resolve
 
 ENDS = tuple(range(110, 210, 10))

@@ -15,20 +15,20 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from structlog.testing import capture_logs
 
-from bridge.apply.batch.batch import Batch
-from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.durable import LocalTables
-from bridge.apply.delta.schema import target_schema_of
-from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.delta.table_position import table_position
-from bridge.apply.effects.operations import DELETE, INSERT, UPDATE
-from bridge.apply.target.target import Target
-from bridge.errors import ApplyError, OutcomeUnknown, StateError
-from bridge.session import fork
-from bridge.track import commits, stats
-from bridge.track.catalog_rows import BatchIntent, RelRow
-from bridge.track.held import ahead_of_origin, note_timeline
+from bridge.batch.batch import Batch
+from bridge.catalog import commits, notes
+from bridge.catalog.catalog_rows import BatchIntent, RelRow
+from bridge.catalog.held import ahead_of_origin, note_timeline
+from bridge.effects.events import DELETE, INSERT, UPDATE
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.commit.writes import append_rows
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.schema import target_schema_of
+from bridge.lake.table_position import table_position
+from bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError
+from bridge.spark.session import fork
+from bridge.targets.target import Target
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
@@ -321,7 +321,7 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
     assert spark.sql(statement[1]).collect()[0][0] == 1, "the printed statement removes the row that is in the way"
     append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     assert 'during message type "INSERT" for' in str(caught.value)
-    assert stats.conflicts(catalog, "sub") == {"insert_exists": 1}
+    assert notes.conflicts(catalog, "sub") == {"insert_exists": 1}
     found: list[Any] = []
 
     def report(conflicts, finish_lsn):
@@ -329,7 +329,7 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
 
     applier(spark, catalog, conflict="apply_remote", conflicts=report).apply(one)
     assert found == [({"insert_exists": 1}, 0x18)]
-    assert stats.conflicts(catalog, "sub") == {"insert_exists": 2}
+    assert notes.conflicts(catalog, "sub") == {"insert_exists": 2}
     assert content(spark, target) == [(1, "remote")]
 
 
@@ -339,7 +339,7 @@ def test_a_catalog_that_cannot_count_a_conflict_hides_neither_the_conflict_nor_t
     def full(*_):
         raise StateError("database or disk is full", retry=True)
 
-    monkeypatch.setattr(stats, "count_conflicts", full)
+    monkeypatch.setattr(notes, "count_conflicts", full)
     append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     one = batch(changes(target, (INSERT, None, 1, "remote")))
     with capture_logs() as events:

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JNetworkError
 
 from bridge.apply import handler as module
 from bridge.apply.handler import HandlerApplier
-from bridge.errors import ApplyError, OutcomeUnknown
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.held import fence_lsn
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.held import fence_lsn
+from bridge.runtime.errors import ApplyError, OutcomeUnknown
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_worker import changes_of

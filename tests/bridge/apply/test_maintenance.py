@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from bridge import log
 from bridge.apply.maintenance import FILE_BYTES, Debt, Maintenance, Policy
-from bridge.track import maintenance as track
-from bridge.track.catalog_rows import BatchIntent, RelRow
-from bridge.track.maintenance import MaintainedRow, OptimizeIntent
+from bridge.catalog import maintenance as track
+from bridge.catalog.catalog_rows import BatchIntent, RelRow
+from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
+from bridge.runtime import log
 from protocol.lsn import Lsn
 
 PATH = "/lake/t1"

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from bridge.apply import next_batch
-from bridge.apply.batch.batch import Batch
-from bridge.apply.batch.growing_batch import GrowingBatch
 from bridge.apply.next_batch import Growth, NextBatch
-from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.batch.batch import Batch
+from bridge.batch.growing_batch import GrowingBatch
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.track.progress import Progress
+from protocol.bulk.message_array import ChunkedMessages
 from protocol.lsn import Lsn
-from protocol.message_array import ChunkedMessages
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 
 
 class Batcher:

@@ -6,14 +6,14 @@ from contextlib import closing
 
 import pytest
 
-from bridge.apply.batch.batch import Batch
 from bridge.apply.record import finish_batch, hold_batch, skip_batch
-from bridge.track import commits
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, ColumnRow, RelRow
+from bridge.batch.batch import Batch
+from bridge.catalog import commits
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, ColumnRow, RelRow
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 from tests.bridge.apply.made_worker import TARGET, changes_of
 
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge import faults
 from bridge.apply.applier import Applier
-from bridge.apply.batch.batch import Batch
-from bridge.apply.delta import messages
-from bridge.apply.delta.apply_table import apply_table
-from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.apply.delta.table_position import table_position
-from bridge.apply.effects.operations import INSERT
-from bridge.errors import ApplyError
-from bridge.session import fork
-from bridge.track.catalog_rows import BatchIntent, RelRow
+from bridge.batch.batch import Batch
+from bridge.catalog.catalog_rows import BatchIntent, RelRow
+from bridge.effects.events import INSERT
+from bridge.lake.commit import messages
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.table_position import table_position
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError
+from bridge.spark.session import fork
+from protocol.codec.messages import LogicalMessage
 from protocol.lsn import Lsn
-from protocol.messages import LogicalMessage
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 

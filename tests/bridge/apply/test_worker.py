@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from bridge.errors import ApplyContext, ApplyError, EndsSpark, OutcomeUnknown, PublisherError, TargetError
-from bridge.observer import Observer
-from bridge.receive.queue import TransactionQueue
-from bridge.suspects import Suspects
-from bridge.track.catalog_rows import RelRow
+from bridge.apply.suspects import Suspects
+from bridge.catalog.catalog_rows import RelRow
+from bridge.receive.stream.queue import TransactionQueue
+from bridge.runtime.errors import ApplyContext, ApplyError, EndsSpark, OutcomeUnknown, PublisherError, TargetError
+from bridge.runtime.observer import Observer
+from protocol.codec.walsender import HEADER_BYTES
 from protocol.lsn import Lsn
-from protocol.walsender import HEADER_BYTES
 from tests.bridge.apply.made_worker import ENDS, Parts, changes_of
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.apply import next_batch
-from bridge.errors import ApplyError, PublisherError
-from bridge.receive.queue import BatchLimits, TransactionQueue
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.runtime.errors import ApplyError, PublisherError
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import ENDS, SCHEMA
 

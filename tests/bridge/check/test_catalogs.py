@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bridge import session
 from bridge.check.catalogs import check_catalogs
 from bridge.check.finding import Level
-from bridge.config import Spark
+from bridge.config.config import Spark
+from bridge.spark import session
 
 URL = "spark.hadoop.javax.jdo.option.ConnectionURL"
 SHOP = "catalog:spark_catalog.shop"

@@ -3,7 +3,7 @@
 import pytest
 
 from bridge.check.finding import Level, exit_code, failed, failure, passed, warning
-from bridge.errors import PublisherError
+from bridge.runtime.errors import PublisherError
 
 PASS, WARNING = passed("a", "fine"), warning("b", "hm", remedy="look")
 FAILURE = failure("c", "no", remedy="mend", statement="SELECT 1;")

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from bridge import descriptors
 from bridge.check import machine
 from bridge.check.finding import Level
 from bridge.check.machine import check_http, check_ports, check_warehouse
-from bridge.config import Http
+from bridge.config.config import Http
+from bridge.runtime import process
 
 
 class Usage(NamedTuple):
@@ -39,7 +39,7 @@ def test_memory():
     [(1024, 1, Level.PASS), (1024, 200, Level.WARNING), (65536, 200, Level.PASS), (None, 10_000, Level.PASS)],
 )
 def test_file_descriptors(monkeypatch, limit, subscriptions, level):
-    monkeypatch.setattr(descriptors, "limit", lambda: limit)
+    monkeypatch.setattr(process, "limit", lambda: limit)
     found = machine.check_descriptors(subscriptions)
     assert found.level is level
     assert (found.statement == "ulimit -Hn 2512") is (level is Level.WARNING)

@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
+from bridge.catalog.catalog import Catalog
 from bridge.check.others import Known, others_need
 from bridge.check.server import Needs
-from bridge.config import Subscription
-from bridge.track.catalog import Catalog
+from bridge.config.config import Subscription
 from protocol.lsn import Lsn
 
 

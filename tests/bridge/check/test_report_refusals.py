@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from bridge import config, log
+from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.check import report
 from bridge.check.finding import passed
-from bridge.errors import BridgeError, ConfigError, PublisherError
+from bridge.config import config
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.subscriber import SubscriptionWorker
+from bridge.runtime import log
+from bridge.runtime.errors import BridgeError, ConfigError, PublisherError
+from bridge.service.subscriber import SubscriptionWorker
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
-from bridge.track.catalog import Catalog, catalog_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from bridge.check.finding import Level
 from bridge.check.others import Known
 from bridge.check.role import RoleNames, filled_in
 from bridge.check.subscription import check_subscription
-from bridge.config import Subscription
+from bridge.config.config import Subscription
 from tests.hostile import NAMES
 
 SCRIPT = sql.load_script("role")

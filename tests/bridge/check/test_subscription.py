@@ -7,17 +7,17 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
 from bridge.check.finding import Finding, Level
 from bridge.check.others import Known
 from bridge.check.subscription import _adding_tables, check_subscription
-from bridge.config import Subscription
-from bridge.config_tables import Table
+from bridge.config.config import Subscription
+from bridge.config.tables import Table
 from bridge.demo.server import EmbeddedPostgres
 from bridge.publication.publication import Publication
 from bridge.publication.reapply import reapply
 from bridge.publication.tables import Relations
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.pq import ExecStatus
 
+from bridge.catalog import maintenance
+from bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow
+from bridge.catalog.lock import locked
+from bridge.catalog.maintenance import OptimizeIntent
 from bridge.receive.connection import connect
-from bridge.track import maintenance
-from bridge.track.catalog_rows import BatchIntent, PreparedRow, RelRow
-from bridge.track.lock import locked
-from bridge.track.maintenance import OptimizeIntent
 from protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 
 if TYPE_CHECKING:
-    from bridge.track.catalog import Catalog
+    from bridge.catalog.catalog import Catalog
 
 WHEN = "at the daemon's next start"
 

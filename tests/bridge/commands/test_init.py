@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bridge import config
+from bridge.config import config
 
 
 def init(

@@ -8,12 +8,12 @@ from contextlib import closing
 import pytest
 from rich.console import Console
 
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, RelRow
+from bridge.catalog.lock import locked
 from bridge.commands.origin import advance, collect, render
-from bridge.config import Config, Subscription
-from bridge.errors import SkipError, StateError
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow
-from bridge.track.lock import locked
+from bridge.config.config import Config, Subscription
+from bridge.runtime.errors import SkipError, StateError
 from protocol.lsn import Lsn
 
 

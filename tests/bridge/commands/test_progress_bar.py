@@ -7,9 +7,9 @@ import sys
 
 from rich.console import Console
 
-from bridge import log
+from bridge.catalog.catalog_rows import CopyRow
 from bridge.commands.progress_bar import CopyProgressBars
-from bridge.track.catalog_rows import CopyRow
+from bridge.runtime import log
 from tests.hostile import NAMES
 
 T = CopyRow("public", "[red]t", 1000, 50_000, 200_000, 100.0, 30.0)

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from bridge.commands.publications import collect, dump, is_refused, render
-from bridge.config import Subscription
-from bridge.errors import PublicationError, PublisherError
+from bridge.config.config import Subscription
 from bridge.publication.definitions import parse
+from bridge.runtime.errors import PublicationError, PublisherError
 from tests.bridge.publication.server_publications import own_publications
 
 

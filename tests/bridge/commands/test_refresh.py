@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
+from bridge.catalog import refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.commands.refresh import ask
-from bridge.config import Subscription
-from bridge.errors import ConfigError, PublicationError
-from bridge.track import refresh
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow, sync_name
+from bridge.config.config import Subscription
+from bridge.runtime.errors import ConfigError, PublicationError
 from protocol.lsn import Lsn
 
 

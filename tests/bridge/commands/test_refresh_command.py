@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.track import refresh
-from bridge.track.catalog_rows import RelRow
-from bridge.track.lock import locked
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import RelRow
+from bridge.catalog.lock import locked
 from protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bridge.track.refresh import RefreshRow
+    from bridge.catalog.refresh import RefreshRow
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.catalog.lock import locked
 from bridge.commands.state import opened
-from bridge.errors import ConfigError
-from bridge.track.lock import locked
+from bridge.runtime.errors import ConfigError
 from tests.fix_cli import TWO
 
 

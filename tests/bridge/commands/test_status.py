@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from bridge.commands.server_positions import Position
+from bridge.catalog import followed, maintenance, notes, refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
+from bridge.commands.state import Position
 from bridge.commands.status import collect, render, size_text
 from bridge.commands.status import entry as status_of
-from bridge.config import Config, Subscription
+from bridge.config.config import Config, Subscription
 from bridge.publication.differences import Comparison, Difference
 from bridge.receive.slot import ReplicationConnection
-from bridge.track import followed, maintenance, refresh, stats
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ def test_all_that_the_catalog_has(shop):
     settings, catalog = shop
     catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "t1", "s", Lsn(0x200), "/lake/public/t1")])
     catalog.put_rel("shop", RelRow("s x", "a.b", "d", Lsn(0), "/lake/s x/a.b"))
-    stats.put_copies(catalog, "shop", [CopyRow("s x", "a.b", 1200, 50_000, 200_000, 400.0, 90.0)])
+    notes.put_copies(catalog, "shop", [CopyRow("s x", "a.b", 1200, 50_000, 200_000, 400.0, 90.0)])
     catalog.set_state("shop", "streaming", received_lsn=Lsn(0x16B374D848))
     catalog.record_error("shop", "no\nHINT:  do", counter="sync")
     catalog.record_error("shop", "no\nHINT:  do", counter="apply", finish_lsn=Lsn(0x14C0378), relation="public.t1")
-    stats.count_conflicts(catalog, "shop", {"update_missing": 1, "delete_missing": 2})
-    stats.count_conflicts(catalog, "shop", {"delete_missing": 3})
+    notes.count_conflicts(catalog, "shop", {"update_missing": 1, "delete_missing": 2})
+    notes.count_conflicts(catalog, "shop", {"delete_missing": 3})
     only = entry(settings, catalog)
     error = only.pop("last_error")
     moment = datetime.fromisoformat(error.pop("time"))
@@ -309,7 +309,7 @@ def test_the_command_that_skips(shop):
 
 def test_conflicts_are_shown(shop):
     settings, catalog = shop
-    stats.count_conflicts(catalog, "shop", {"update_missing": 4, "delete_missing": 2})
+    notes.count_conflicts(catalog, "shop", {"update_missing": 4, "delete_missing": 2})
     assert "shop, conflicts: delete_missing 2, update_missing 4\n" in shown(collect(settings, catalog, running=True))
 
 
@@ -324,7 +324,7 @@ def test_a_copy_under_way(shop, rate, seconds_left, text):
     """It is shown with its table; a killed daemon leaves one in the catalog, and does not copy."""
     settings, catalog = shop
     catalog.create_origin("shop", Lsn(1), "abc", [RelRow("public", "t1", "d", Lsn(0), "/lake/public/t1")])
-    stats.put_copies(catalog, "shop", [CopyRow("public", "t1", 1234567, 50_000, 200_000, rate, seconds_left)])
+    notes.put_copies(catalog, "shop", [CopyRow("public", "t1", 1234567, 50_000, 200_000, rate, seconds_left)])
     assert text in shown(collect(settings, catalog, running=True))
     assert "rows" not in shown(collect(settings, catalog, running=False))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bridge.track.catalog_rows import RelRow
-from bridge.track.lock import locked
+from bridge.catalog.catalog_rows import RelRow
+from bridge.catalog.lock import locked
 from protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 from tests.hostile import NAMES

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.commands.look import Seen
-from bridge.commands.watch import Watch
-from bridge.errors import ConfigError
+from bridge.commands.watch import Seen, Watch
+from bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from bridge.commands.look import Look
+    from bridge.commands.watch import Look
 
 
 class Stage:

@@ -21,7 +21,7 @@ from typing import IO
 
 import pytest
 
-from bridge.track.lock import locked
+from bridge.catalog.lock import locked
 from tests.fix_cli import TWO
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bridge.commands.look import Look
+from bridge.commands.watch import Look
 from bridge.commands.watch_view import Blocks, JsonLines, Screen
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

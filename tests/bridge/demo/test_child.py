@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bridge.demo.child import Child
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 
 def alive(pid: int) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge import config
+from bridge.config import config
 from bridge.demo.folder import MARKER, SUBSCRIPTIONS, DemoFolder
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 CONNECTION = r"host='/tmp/a \'b\' \\c' port='5432' user='postgres' dbname='\"shop 🐘'"
 

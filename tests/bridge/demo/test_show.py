@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from bridge import config
+from bridge.config import config
 from bridge.demo import show
 from bridge.demo.folder import MARKER
 from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.show import query_command, run_demo
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 
 PYTHON = sys.executable
 

@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.demo.folder import DemoFolder
 from bridge.demo.watch import DeltaLog, SubscriptionView, TableView, Watch
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow
 from protocol.lsn import Lsn
 
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.config import Config, Subscription
+from bridge.catalog import notes
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import CopyRow, RelRow
+from bridge.config.config import Config, Subscription
 from bridge.monitor.view import Sources, View
-from bridge.observer import BatchReport
 from bridge.receive.slot_health import SlotHealth
-from bridge.track import stats
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import CopyRow, RelRow
+from bridge.runtime.observer import BatchReport
 from protocol.lsn import Lsn
 from tests.hostile import NAMES as HOSTILE
 
@@ -62,8 +62,8 @@ def state(folder: Path) -> View:
         finish_lsn=Lsn(0x4_0000_0800),
         relation="public.leads",
     )
-    stats.put_copies(catalog, "shop", [CopyRow("hr", "people", 120_000, 9 << 20, 30 << 20, 40_000.0, 7.0)])
-    stats.count_conflicts(catalog, "crm", {"update_missing": 3})
+    notes.put_copies(catalog, "shop", [CopyRow("hr", "people", 120_000, 9 << 20, 30 << 20, 40_000.0, 7.0)])
+    notes.count_conflicts(catalog, "crm", {"update_missing": 3})
     (folder / "spool" / "shop").mkdir(parents=True)
     (folder / "spool" / "shop" / "1").write_bytes(b"x" * 1000)
     config = Config(state_dir=folder, subscription=subscriptions)

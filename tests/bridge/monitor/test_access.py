@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from bridge.errors import ConfigError
 from bridge.monitor.access import Access, read_token
+from bridge.runtime.errors import ConfigError
 
 
 def basic(password: str, user: str = "me") -> str:

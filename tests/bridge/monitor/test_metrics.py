@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bridge.errors import StateError
 from bridge.monitor.metrics import exposition
+from bridge.runtime.errors import StateError
 from tests.bridge.monitor.fixtures import NAMES, SECRET
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -75,10 +75,10 @@ def test_a_catalog_that_cannot_be_read(view, monkeypatch):
 
 def test_names_in_labels_stay_data(view):
     """A table under copy with a hostile name is one sample with just this label."""
-    from bridge.track import stats
-    from bridge.track.catalog_rows import CopyRow
+    from bridge.catalog import notes
+    from bridge.catalog.catalog_rows import CopyRow
 
-    stats.put_copies(view.catalog, "shop", [CopyRow("public", name, 1, 1, 1, None, None) for name in NAMES])
+    notes.put_copies(view.catalog, "shop", [CopyRow("public", name, 1, 1, 1, None, None) for name in NAMES])
     tables = {dict(labels).get("table") for name, labels in samples(view) if name == "pgbridge_copy_rows"}
     assert tables == {f"public.{name}" for name in NAMES}
 

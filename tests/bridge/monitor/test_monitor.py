@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.config import Http
-from bridge.errors import ConfigError
+from bridge.config.config import Http
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.observations import Observations
-from bridge.observer import Observer
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.observer import Observer
 
 
 def test_nothing_without_a_table(view):

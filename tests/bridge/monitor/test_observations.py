@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bridge.monitor.observations import Observations, epoch_s
-from bridge.observer import BatchReport
+from bridge.runtime.observer import BatchReport
 from protocol.lsn import Lsn
 
 EPOCH_S = 946_684_800

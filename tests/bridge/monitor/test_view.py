@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.monitor.view import View, lag_bytes
-from bridge.observer import BatchReport
 from bridge.receive.slot_health import SlotHealth, SlotHistory
+from bridge.runtime.observer import BatchReport
 from protocol.lsn import Lsn
 from tests.bridge.monitor.fixtures import SECRET
 

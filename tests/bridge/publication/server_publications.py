@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
-from bridge.receive.publications import read_publications
+from bridge.receive.publications import read_publications, read_relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import read_relations
-from protocol.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
-from protocol.pgoutput import decode
+from protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
+from protocol.codec.pgoutput import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Pictures of tables, from a made answer of the server; `tests/bridge/test_catalog_look.py` has a server's."""
+"""Pictures of tables, from a made answer of the server; `tests/bridge/sync/test_catalog_look.py` has a server's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that a server's events hardly show; `tests/bridge/test_catalog_look.py` has the events themselves."""
+"""Rules that a server's events hardly show; `tests/bridge/sync/test_catalog_look.py` has the events themselves."""
 
 from __future__ import annotations
 

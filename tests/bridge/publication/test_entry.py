@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import PublicationError
+from bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import (
     PARTITIONS,
     entry_of,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import PublicationError
 from bridge.publication.publication import DML
+from bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import (
     PARTITIONS,
     Decoder,

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.errors import PublicationError
 from bridge.publication.definitions import parse
 from bridge.publication.reapply import Applied, reapply
-from bridge.receive.publications import read_publications
+from bridge.receive.publications import read_publications, read_relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import read_relations
+from bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from tests.fix_postgres import Publisher

@@ -10,7 +10,7 @@ import pytest
 from bridge.publication.replica_identity import column_names, refusals, refusals_of
 from bridge.publication.routing import Routing
 from bridge.publication.tables import with_replica_identity
-from protocol.messages import Column, Relation
+from protocol.codec.messages import Column, Relation
 from tests.bridge.publication.server_publications import relation, routing
 
 TABLES = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
 from bridge.publication.tables import from_relation_message
-from protocol.messages import Column, Relation
+from protocol.codec.messages import Column, Relation
 from tests.bridge.publication.server_publications import PARTITIONS, entry_of, relation, routing, tables_of, targets
 
 

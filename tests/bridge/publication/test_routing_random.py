@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.errors import PublicationError, PublisherError
 from bridge.publication.publication import ACTIONS, Publication, PublicationTable, render
+from bridge.runtime.errors import PublicationError, PublisherError
 from tests.bridge.publication.server_publications import Decoder, Sent, own_tables, relation, routing, without_filters
 
 if TYPE_CHECKING:

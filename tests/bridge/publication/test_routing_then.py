@@ -11,9 +11,9 @@ from bridge.publication.partition_moves import Former
 from bridge.publication.routing import Routing
 from bridge.publication.routing_then import PartitionFacts, RoutingThen
 from bridge.publication.tables import from_relation_message
+from bridge.receive.publications import read_relations
 from bridge.receive.publisher import Publisher
-from bridge.receive.relations import read_relations
-from protocol.messages import Column, Relation
+from protocol.codec.messages import Column, Relation
 
 SCHEMA = """
 CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bridge.publication.tables import Relations, from_relation_message, with_replica_identity
+from bridge.receive.publications import read_relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import read_relations
-from protocol.messages import Column, Relation
+from protocol.codec.messages import Column, Relation
 
 
 def relations(publisher) -> Relations:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.errors import PublisherError
+from bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.errors import BridgeError, PublisherError
-from bridge.receive.queue import BatchLimits, TransactionQueue
 from bridge.receive.slot import ReplicationConnection
-from bridge.receive.walreceiver import StreamOptions, WalReceiver
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from bridge.runtime.errors import BridgeError, PublisherError
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
+from protocol.codec.messages import Insert
+from protocol.codec.pgoutput import decode
+from protocol.codec.walsender import HEADER_BYTES
 from protocol.errors import ProtocolError
 from protocol.lsn import Lsn
-from protocol.messages import Insert
-from protocol.pgoutput import decode
-from protocol.walsender import HEADER_BYTES
 from tests.protocol.singled import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from protocol.transactions import Transaction
-    from protocol.walsender import PgoutputOptions
+    from protocol.codec.walsender import PgoutputOptions
+    from protocol.stream.transactions import Transaction
 
 PATIENCE_S = 20.0
 SETTLED_S = 0.3

@@ -15,7 +15,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import ConfigError, PublisherError
 from bridge.receive import connection as module
 from bridge.receive.connection import (
     SESSION_SETTINGS,
@@ -27,6 +26,7 @@ from bridge.receive.connection import (
     read_rows,
     translated,
 )
+from bridge.runtime.errors import ConfigError, PublisherError
 from tests.bridge.receive.pooler import Pooler
 
 CONTRARY = {

@@ -11,12 +11,12 @@ from psycopg.conninfo import make_conninfo
 from bridge.check import report
 from bridge.check.finding import passed
 from bridge.check.server import check_server
-from bridge.errors import PublisherError
 from bridge.receive.connection import connect
 from bridge.receive.copy_out import copy_out
 from bridge.receive.publisher import Publisher
 from bridge.receive.server_facts import identify, read_facts
-from protocol.copy import CopyDecoder
+from bridge.runtime.errors import PublisherError
+from protocol.bulk.copy import CopyDecoder
 from protocol.values.types import resolve
 from tests.bridge.receive.streams import Stream, ids, insert
 from tests.bridge.receive.tls import HOST, Authority, TlsFront

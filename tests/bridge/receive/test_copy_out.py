@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from bridge.receive import copy_out as module
 from bridge.receive.connection import connect
 from bridge.receive.copy_out import copy_out
-from protocol.copy import CopyDecoder
+from protocol.bulk.copy import CopyDecoder
 from protocol.values.pg_type import BUILTIN
 from protocol.values.types import resolve
 

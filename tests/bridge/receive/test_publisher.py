@@ -9,9 +9,9 @@ import pytest
 from psycopg import sql
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher, quoted_name, wal_level_refusal
+from bridge.runtime.errors import PublisherError
 from protocol.lsn import Lsn
 from tests.bridge.receive.published_tables import columns, published, refusal
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from bridge import remedies
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher, SlotStatus
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from bridge.runtime import remedies
+from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.track.position import Missing, Position
 from protocol.lsn import Lsn
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from bridge.rowfilter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, RowFilterError, translate
-from protocol.copy import decode_copy_binary
+from protocol.bulk.copy import decode_copy_binary
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
 
 def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
     """Fill a table `rows` with random values and copy it to Spark."""
-    from bridge.apply.delta.arrow_source import as_frame
+    from bridge.lake.source import as_frame
 
     fill(connection, count, seed)
     attributes = connection.execute(

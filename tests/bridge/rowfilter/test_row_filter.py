@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bridge.errors import ConfigError
 from bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
+from bridge.runtime.errors import ConfigError
 from protocol.values.pg_type import TypeInfo
 from protocol.values.types import resolve
 from tests.bridge.rowfilter import compared, test_analysis

@@ -7,13 +7,13 @@ import pyarrow as pa
 from bridge.source.change_rows import ChangeDecoder
 from bridge.source.change_schema import ChangeSchema, tables_schema
 from bridge.track.spool import SpoolFile
+from protocol.bulk.message_array import MessageArray
+from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
+from protocol.codec.pgoutput import encode
+from protocol.codec.walsender import XLogData, encode_xlog_data
 from protocol.lsn import INVALID, Lsn
-from protocol.message_array import MessageArray
-from protocol.messages import Column, Insert, Relation, Truncate, Value, ValueKind
-from protocol.pgoutput import encode
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 from protocol.values.types import resolve
-from protocol.walsender import XLogData, encode_xlog_data
 
 INT4 = 23
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from bridge.errors import ConfigError
+from bridge.runtime.errors import ConfigError
 from bridge.source.change_schema import ChangeSchema, table_schema, tables_schema
 
 COLUMNS = [("id", pa.int32()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))]

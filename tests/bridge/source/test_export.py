@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 
-from bridge.errors import PublisherError
+from bridge.runtime.errors import PublisherError
 from bridge.source.data_source import PgoutputSource
 from bridge.source.export import export_snapshot
 from tests.bridge.source.without_spark import planned, rows, rows_of

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.errors import StateError
+from bridge.runtime.errors import StateError
 from bridge.source.offset import Offset, Server
 from protocol.lsn import Lsn
 

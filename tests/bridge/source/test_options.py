@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import ConfigError
+from bridge.runtime.errors import ConfigError
 from bridge.source.options import snapshot_options, stream_options
 
 STREAM = {"connection": "dbname=shop", "publication": "shop", "slot": "orders_query"}

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import PublisherError, PublisherWentBack
+from bridge.runtime.errors import PublisherError, PublisherWentBack
 from bridge.source.offset import Offset, Server
 from bridge.source.slot_stream import _LeavingQueue, _Unconfirmed, check_server, waited
 from bridge.track.position import ServerHistory
+from protocol.codec.messages import LogicalMessage
 from protocol.lsn import INVALID, Lsn
-from protocol.messages import LogicalMessage
-from protocol.transactions import Transaction
+from protocol.stream.transactions import Transaction
 
 
 def test_a_position_is_told_once():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import ConfigError, PublisherError, TableAltered
+from bridge.runtime.errors import ConfigError, PublisherError, TableAltered
 from bridge.source.data_source import PgoutputSource
 from bridge.source.export import export_snapshot
-from bridge.sync import copy_statement
+from bridge.sync import copy_plan
 from tests.bridge.source.without_spark import rows
 
 
@@ -29,7 +29,7 @@ def test_filter_and_column_list(source):
 
 def test_ranges_under_one_snapshot(source, monkeypatch):
     """A large table is read by several tasks, and what is committed meanwhile is not there."""
-    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 100 * 8192)
+    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 100 * 8192)
     source.publisher.execute("INSERT INTO orders SELECT i, repeat('x', 900), 1 FROM generate_series(1, 4000) i")
     with export_snapshot(source.publisher.conninfo, "shop") as snapshot:
         source.publisher.execute("UPDATE orders SET id = -id; INSERT INTO orders VALUES (0, 'late', 1)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.errors import ApplyError, PublisherError, SlotAdvanced
+from bridge.runtime.errors import ApplyError, PublisherError, SlotAdvanced
 from bridge.source.stream_reader import Decoded, FromSlot
 from protocol.lsn import Lsn
 from tests.bridge.source.without_spark import eventually, planned, rows_of

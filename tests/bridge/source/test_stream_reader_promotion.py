@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.receive import walreceiver
+from bridge.receive.stream import walreceiver
+from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.source.look_ahead import HELD_BYTES
 from bridge.source.offset import Offset
 from bridge.source.stream_reader import FromSlot

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bridge import log
-from bridge.config import Subscription
-from bridge.errors import SyncError, counts_in_copy
+from bridge.catalog import refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from bridge.config.config import Subscription
+from bridge.runtime import log
+from bridge.runtime.errors import SyncError, counts_in_copy
 from bridge.sync import added_tables
 from bridge.sync.added_tables import AddedTables
-from bridge.track import refresh
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.track.position import ServerHistory
 from protocol.lsn import INVALID, Lsn
 from tests.bridge.every_error import POLICY, name
@@ -60,7 +60,7 @@ def workers(monkeypatch):
     """The workers that were made."""
     monkeypatch.setattr(Worker, "made", [], raising=False)
     monkeypatch.setattr(added_tables, "TableSyncWorker", Worker)
-    monkeypatch.setattr("bridge.session.fork", lambda spark: spark)
+    monkeypatch.setattr("bridge.spark.session.fork", lambda spark: spark)
     return Worker.made
 
 

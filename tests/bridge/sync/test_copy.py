@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.errors import SyncError
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.sync import copy, copy_statement
+from bridge.runtime.errors import SyncError
+from bridge.sync import copy, copy_plan
 from bridge.sync.copy import copied_rows, read_on_executors
-from bridge.sync.copy_order import CopyOrder
-from bridge.sync.copy_reader import copy_spec
+from bridge.sync.copy_reader import CopyOrder, copy_spec
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def spec_of(publisher, name, snapshot, unrepresentable="error"):
         application_name="copy",
         snapshot=snapshot,
         unrepresentable=unrepresentable,
-        ranges=(copy_statement.BlockRange(),),
+        ranges=(copy_plan.BlockRange(),),
     )
 
 

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import log
-from bridge.errors import SyncError
+from bridge.catalog import notes
+from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.receive.connection import connect
+from bridge.runtime import log
+from bridge.runtime.errors import SyncError
 from bridge.sync import copy_progress as module
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor, CopyProgress, Sent
 from bridge.sync.table_lock import CopySize
-from bridge.track import stats
-from bridge.track.catalog import Catalog, catalog_path
 
 
 class Copies:
@@ -167,10 +167,10 @@ def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypa
                 statement = "COPY (SELECT id, pg_sleep(0.0001) FROM public.t) TO STDOUT (FORMAT binary)"
                 with connection.cursor().copy(statement) as copy:
                     deadline = time.monotonic() + 20
-                    while not (events and any(row.rows_per_s for row in stats.copies(catalog, "sub"))):
+                    while not (events and any(row.rows_per_s for row in notes.copies(catalog, "sub"))):
                         assert time.monotonic() < deadline
                         copy.read()
-                    (found,) = stats.copies(catalog, "sub")
+                    (found,) = notes.copies(catalog, "sub")
                     assert found.qualified_name == "public.t"
                     assert found.bytes > found.rows * 10 > 0
                     assert len(advanced) > 1
@@ -182,7 +182,7 @@ def test_a_copy_is_seen_in_the_catalog_and_the_log(publisher, tmp_path, monkeypa
                 time.sleep(0.3)
                 assert len(advanced) == before, "nothing is copied now"
             time.sleep(0.2)
-            assert stats.copies(catalog, "sub") == []
+            assert notes.copies(catalog, "sub") == []
     assert events[0]["event"] == "table copy progress"
     assert (events[0]["relation"], events[0]["rows"] > 0) == ("public.t", True)
 
@@ -196,4 +196,4 @@ def test_a_server_that_does_not_answer_fails_no_copy(tmp_path, monkeypatch):
             monitor.watching("it", "public", "t", CopySize(1, 1)),
         ):
             time.sleep(0.1)
-        assert stats.copies(catalog, "sub") == []
+        assert notes.copies(catalog, "sub") == []

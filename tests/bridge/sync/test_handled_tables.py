@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.config import Subscription
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Subscription
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.sync.handled_tables import HandledTables
-from bridge.track.catalog import Catalog, catalog_path
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 

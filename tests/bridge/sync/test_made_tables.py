@@ -1,11 +1,11 @@
 """A table that is made has the columns and the layout that it should have."""
 
-from bridge.apply.delta.delta_table import read_target_schema, table_size
-from bridge.apply.delta.table_forms import layout_of
-from bridge.apply.target.target import TargetColumn
+from bridge.catalog.catalog_rows import RelRow
+from bridge.lake.forms import layout_of
+from bridge.lake.table import read_target_schema, table_size
+from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.sync.made_tables import make_table
-from bridge.table_layout import NO_LAYOUT, Layout
-from bridge.track.catalog_rows import RelRow
+from bridge.targets.target import TargetColumn
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 

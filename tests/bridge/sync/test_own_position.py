@@ -11,15 +11,15 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.apply.delta.append import append_rows
-from bridge.apply.delta.create import create_table
-from bridge.apply.delta.stamp import CommitStamp, stamped
-from bridge.config import Subscription
-from bridge.errors import TableAhead, TargetError
-from bridge.session import fork
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow, sync_name
+from bridge.config.config import Subscription
+from bridge.lake.commit.writes import append_rows
+from bridge.lake.create import create_table
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.runtime.errors import TableAhead, TargetError
+from bridge.spark.session import fork
 from bridge.sync.tablesync import TableSync
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow, sync_name
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 

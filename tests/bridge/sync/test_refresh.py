@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from bridge import log
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import RelRow, sync_name
+from bridge.catalog.refresh import RefreshRow
 from bridge.receive.publisher import Publisher
+from bridge.runtime import log
 from bridge.sync.refresh import Plan, Refresh, plan
 from bridge.sync.tablesync import TableSync
-from bridge.track import refresh
-from bridge.track.catalog_rows import RelRow, sync_name
-from bridge.track.refresh import RefreshRow
 from protocol.lsn import Lsn
 
 A, B, C = (("public", name) for name in "abc")

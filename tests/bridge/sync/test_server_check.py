@@ -11,13 +11,13 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.config import Subscription
-from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from bridge.catalog.held import held, note_timeline
+from bridge.config.config import Subscription
 from bridge.receive.publisher import SlotStatus
+from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.sync.server_check import ServerCheck, refused_by
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
-from bridge.track.held import held, note_timeline
 from bridge.track.position import Position, ServerHistory
 from protocol.lsn import Lsn
 

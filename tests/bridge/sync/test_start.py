@@ -13,15 +13,15 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.config import Subscription
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from bridge.catalog.held import held
+from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
-from bridge.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.receive.publisher import Publisher
+from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent, RelRow, sync_name
-from bridge.track.held import held
 from protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.errors import PublisherError, TableAltered
 from bridge.receive.publisher import Publisher
-from bridge.sync import copy_statement
-from bridge.sync.copy_statement import BlockRange
+from bridge.runtime.errors import PublisherError, TableAltered
+from bridge.sync import copy_plan
+from bridge.sync.copy_plan import BlockRange
 from bridge.sync.table_lock import CopySize, TableLock
 
 SETUP = """
@@ -42,7 +42,7 @@ def locked(publisher):
 
 
 def test_size_and_ranges(publisher, locked, monkeypatch):
-    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
     publisher.execute(
         "INSERT INTO t SELECT g, repeat('x', 3000), repeat('y', 300) FROM generate_series(1, 2000) g; ANALYZE t;"
         "INSERT INTO root SELECT generate_series(0, 60000); ANALYZE root"

@@ -10,19 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge import faults, log
-from bridge.apply.delta import delta_table
-from bridge.apply.delta.append import overwrite_rows
-from bridge.config import Subscription
-from bridge.errors import BridgeError, StoreError, TargetError
+from bridge.catalog import refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
+from bridge.config.config import Subscription
+from bridge.lake import table as delta_table
+from bridge.lake.commit.writes import overwrite_rows
 from bridge.receive.slot import Snapshot
-from bridge.sync import copy, copy_statement, tablesync
+from bridge.runtime import faults, log
+from bridge.runtime.errors import BridgeError, StoreError, TargetError
+from bridge.sync import copy, copy_plan, tablesync
 from bridge.sync.copy_progress import CopyLimit
 from bridge.sync.table_lock import TableLock
 from bridge.sync.tablesync import TableSync
-from bridge.track import refresh
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import RelRow
 from protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
@@ -66,7 +66,7 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
 
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
     """From a root that is published, in more tasks than it may have connections, and from leaves."""
-    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
     monkeypatch.setattr(copy, "MODEST_BYTES", -1)
     monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
     publisher.execute(
@@ -82,7 +82,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert ids(bridge, "root") == list(range(1, 40001))
     assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
     monkeypatch.undo()
-    monkeypatch.setattr(copy_statement, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
     monkeypatch.setattr(copy, "MODEST_BYTES", -1)
     publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     bridge = pipeline(publications=("leaves",))
@@ -95,7 +95,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
 def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch, on_executors):
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:
-        monkeypatch.setattr(copy_statement, "RANGE_BYTES", 256 * 8192)
+        monkeypatch.setattr(copy_plan, "RANGE_BYTES", 256 * 8192)
         monkeypatch.setattr(copy, "MODEST_BYTES", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bridge import faults
-from bridge.config import Subscription
-from bridge.errors import ApplyError, PublisherError, SyncError, counts_in_copy
+from bridge.catalog import refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import sync_name
+from bridge.config.config import Subscription
+from bridge.runtime import faults
+from bridge.runtime.errors import ApplyError, PublisherError, SyncError, counts_in_copy
 from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
-from bridge.track import refresh
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import sync_name
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name

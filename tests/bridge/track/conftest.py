@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.track.catalog import Catalog, catalog_path
+from bridge.catalog.catalog import Catalog, catalog_path
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2
 

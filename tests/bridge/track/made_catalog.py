@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.track.catalog_rows import RelRow
+from bridge.catalog.catalog_rows import RelRow
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from bridge.track.catalog import Catalog
+    from bridge.catalog.catalog import Catalog
 
 T1 = RelRow("public", "t1", "i", Lsn(0), "/lake/public/t1")
 T2 = RelRow("public", "t2", "s", Lsn(0x200), "/lake/public/t2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
 from bridge.track.skip_lsn import parse
 from protocol.lsn import Lsn
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.errors import StateError
+from bridge.runtime.errors import StateError
 from bridge.track import spool
 from bridge.track.spool import SpoolFile, SpoolFolder
+from protocol.bulk.message_array import ChunkedMessages, MessageArray
+from protocol.codec.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
+from protocol.codec.pgoutput import encode
+from protocol.codec.walsender import XLogData, encode_xlog_data
 from protocol.lsn import Lsn
-from protocol.message_array import ChunkedMessages, MessageArray
-from protocol.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
-from protocol.pgoutput import encode
-from protocol.transactions import Ending, Transaction
-from protocol.walsender import XLogData, encode_xlog_data
+from protocol.stream.transactions import Ending, Transaction
 
 RELATION = Relation(7, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
 OTHER = Relation(8, "public", "u", "d", ())

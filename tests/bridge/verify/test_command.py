@@ -7,11 +7,11 @@ from contextlib import closing, contextmanager
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.config import Config, Subscription
-from bridge.errors import ConfigError, PublisherError, StateError
-from bridge.track.catalog import Catalog, catalog_path
-from bridge.track.catalog_rows import BatchIntent
-from bridge.track.lock import locked
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import BatchIntent
+from bridge.catalog.lock import locked
+from bridge.config.config import Config, Subscription
+from bridge.runtime.errors import ConfigError, PublisherError, StateError
 from bridge.verify import command
 from protocol.lsn import Lsn
 
@@ -75,7 +75,7 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
             return Lsn(1), []
 
     monkeypatch.setattr(command, "Publisher", Server)
-    monkeypatch.setattr("bridge.published.Published.read", lambda *_: None)
+    monkeypatch.setattr("bridge.apply.published.Published.read", lambda *_: None)
     monkeypatch.setattr(command, "Verification", Verified)
     document = command.collect(config, chosen, started=spark)
     errors = {one["subscription"]: one.get("error") for one in document["subscriptions"]}

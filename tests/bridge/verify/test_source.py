@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from bridge.errors import PublisherError, VerifyError
 from bridge.receive.publisher import Publisher as Server
+from bridge.runtime.errors import PublisherError, VerifyError
 from bridge.verify import source_table
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.source import Source

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bridge.apply.delta import merge
-from bridge.config import Config
-from bridge.errors import VerifyError
-from bridge.session import fork
-from bridge.track.lock import locked
+from bridge.catalog.lock import locked
+from bridge.config.config import Config
+from bridge.lake.commit import merge
+from bridge.runtime.errors import VerifyError
+from bridge.spark.session import fork
 from bridge.verify import command, repair, table_comparison, verification
 from bridge.verify.source import Source
 from bridge.verify.target import TargetVersion

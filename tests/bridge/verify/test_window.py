@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.verify.window import UNCHANGED, Window
-from protocol.lsn import Lsn
-from protocol.messages import (
+from protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Column,
@@ -22,7 +21,8 @@ from protocol.messages import (
     Value,
     ValueKind,
 )
-from protocol.pgoutput import encode
+from protocol.codec.pgoutput import encode
+from protocol.lsn import Lsn
 
 T = Relation(1, "public", "t", "d", (Column("id", 23, -1, is_key=True), Column("note", 25, -1, is_key=False)))
 TOAST = object()

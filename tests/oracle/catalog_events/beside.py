@@ -21,8 +21,8 @@ from unittest import mock
 
 from structlog.testing import capture_logs
 
-from bridge import cli
-from bridge.errors import BridgeError
+from bridge.runtime.errors import BridgeError
+from bridge.service import cli
 from tests.fix_bridge import Pipeline
 from tests.fix_postgres import Publisher
 from tests.oracle.catalog_events.generator import CatchUp, Refresh, Run, Step, Transaction
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.subscriber import SubscriptionWorker
+    from bridge.service.subscriber import SubscriptionWorker
     from tests.fix_postgres import Server
     from tests.oracle.native import Row
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.columns import RowMessages
+from protocol.bulk.columns import RowMessages
+from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
+from protocol.codec.pgoutput import encode
 from protocol.errors import UnrepresentableValue
-from protocol.messages import Column, Insert, Relation, Value, ValueKind
-from protocol.pgoutput import encode
 from protocol.values.places import AS_NULL, TOO_DEEP, TOO_LONG, TOO_MANY_DIGITS, held, json_fault
 from protocol.values.types import Place, resolve
 from protocol.values.value_array import UnheldValue

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bridge.apply.batch.reapplied_routes import ReappliedRoutes
-from bridge.apply.delta.arrow_source import as_frame
-from bridge.apply.delta.entry_filters import EntryFilterCompiler
+from bridge.batch.reapplied_routes import ReappliedRoutes
+from bridge.lake.changes.entry_filters import EntryFilterCompiler
+from bridge.lake.source import as_frame
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
+from bridge.receive.publications import read_relations
 from bridge.receive.publisher import Publisher as Server
-from bridge.receive.relations import read_relations
 from bridge.rowfilter.row_filter import C_COLLATION, FilterColumn, RowFilterError
 from bridge.rowfilter.types.encodings import encoding_of
-from protocol.copy import decode_copy_binary
+from protocol.bulk.copy import decode_copy_binary
 from protocol.values.types import resolve
 from tests.bridge.rowfilter.compared import Rows
 

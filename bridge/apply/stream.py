@@ -1,0 +1,420 @@
+"""One stream of a subscription: received from its slot, formed into batches, and applied to Delta tables.
+
+Two workers run streams: the subscription's own (`bridge.service.subscriber`), and the one that brings added tables up
+to it (`bridge.sync.tablesync_worker`). Each has its own slot, origin and batches; what is here is the same for both.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from bridge.apply.applier import Applier
+from bridge.apply.handler import HandlerApplier
+from bridge.apply.next_batch import Growth
+from bridge.apply.stream_events import StreamEvents
+from bridge.apply.undo import BatchUndo
+from bridge.apply.worker import ApplyWorker, Stream
+from bridge.batch.batcher import Batcher
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import owner_of
+from bridge.catalog.held import fence_lsn, give_up_batch
+from bridge.evolution.tracker import DefinitionTracker
+from bridge.lake.commit import messages
+from bridge.lake.location import place_of
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.source import SparkStage
+from bridge.receive.stream import undecodable
+from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from bridge.runtime import faults, remedies
+from bridge.runtime.errors import ApplyError, BridgeError, ConfigError, NeedsResync, StreamError
+from bridge.runtime.observer import Observer
+from bridge.runtime.threads import Heartbeat
+from bridge.track.progress import Progress
+from bridge.track.spool import SpoolFolder
+from protocol.errors import UnsupportedBinary
+from protocol.lsn import INVALID
+from protocol.stream.transactions import TransactionRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.apply.handler import ChangeBatch
+    from bridge.apply.published import Published
+    from bridge.apply.worker import Control, Maintenance, Sink
+    from bridge.batch.routes import Subscribed
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
+    from bridge.receive.slot import ReplicationConnection
+    from protocol.codec.walsender import PgoutputOptions
+    from protocol.stream.transactions import Item
+
+_IN_PROGRESS_BYTES = 64 << 20
+"""Memory for transactions in progress; more goes to spool files. It is logical_decoding_work_mem's default, from which
+on the server streams or spills them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHistory:
+    """What a worker's streams leave to the next one.
+
+    Attributes:
+        fallback: Decides whether a stream does without `streaming`.
+        growth: Decides whether a stream's batches join.
+        maintenance: Knows the tables' debts; None if they are not maintained.
+        heartbeat: Beats while the stream makes progress.
+        observer: Is told what the stream receives and applies.
+        handler: Gets the batches, in place of Delta tables.
+        redefined: Called when the stream announces a table anew.
+    """
+
+    fallback: StreamingFallback = field(default_factory=StreamingFallback)
+    growth: Growth = field(default_factory=Growth)
+    maintenance: Maintenance | None = None
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    observer: Observer = field(default_factory=Observer)
+    handler: Handling | None = None
+    redefined: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """A function that gets the batches.
+
+    Attributes:
+        function: The function.
+        other: Makes a subscribed table of any published table (`HandledTables.other`).
+    """
+
+    function: Callable[[ChangeBatch], object]
+    other: Callable[[str, str], Subscribed]
+
+
+class Admission(Protocol):
+    """Checks the server on the connection that streams (`bridge.sync.server_check`)."""
+
+    def admit(self, replication: ReplicationConnection) -> None:
+        """Check the server just before it streams; raises an error if it must not."""
+
+    def admitted(self) -> None:
+        """Check the slot when it streams; the same."""
+
+    def certify(self) -> None:
+        """Record on which timeline all is that was received, before it is recorded as durable."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+def stream(  # noqa: PLR0913 - the parts of a subscription
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    *,
+    check: Admission,
+    control: Control,
+    log: FilteringBoundLogger,
+    ignored: Callable[[str], None],
+    history: StreamHistory,
+) -> bool:
+    """Receive and apply a subscription's stream from its origin's LSN on, until `control` says stop.
+
+    It also ends when the fallback does, so that the next stream has `streaming` again.
+
+    Args:
+        published: What the subscription gets.
+        subscribed: The tables that follow the stream.
+        spark: The subscription's Spark session.
+        catalog: The process's catalog.
+        check: Checks the server on the connection that streams.
+        control: Says when to stop.
+        log: The worker's logger.
+        ignored: Called with each published table that has changes and does not follow the stream.
+        history: What the worker's earlier streams have left to this one.
+
+    Returns:
+        Whether the next stream is to begin at once: the fallback has ended, a joined batch has to be received again, or
+        a table waits for its resync from now on.
+
+    Raises:
+        ApplyError: A transaction could not be applied.
+        BridgeError: The stream was lost, or cannot begin.
+    """
+    name, fallback = published.subscription.name, history.fallback
+    if published.subscription.streaming != "off" and fallback.begins(published.publisher.flush_lsn):
+        log.warning("streaming is off for now: with it the publisher ends the stream by the same error every time")
+    once = _FallbackControl(control, fallback)
+    try:
+        again = _stream(
+            published,
+            subscribed,
+            spark,
+            catalog,
+            check=check,
+            control=once,
+            log=log,
+            ignored=ignored,
+            history=history,
+        )
+    except StreamError as error:
+        streams = once.streaming and published.subscription.streaming != "off"
+        fallback.failed(error.message, catalog.remote_lsn(name) or INVALID, lasting=not error.retry)
+        if streams and not error.retry and error.finish_lsn is None:
+            error.retry = True  # the next stream is without `streaming`, and can tell the transaction
+        elif not (error.retry and once.streaming):
+            undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
+        raise
+    except ApplyError as error:
+        if isinstance(error.__cause__, NeedsResync) and not published.subscription.disable_on_error:
+            _have_wait(error.__cause__, catalog, name, log)
+            return True
+        binary = isinstance(error.__cause__, UnsupportedBinary)
+        if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
+            if binary and catalog.prepared(name):
+                error.hint = remedies.of_prepared_binary(owner_of(name), error.context)
+            raise
+        log.info("receiving the same transactions again, as text", reason=error.message)
+        return True
+    if once.over:
+        event = "streaming is on again: the WAL that the publisher could not stream is applied"
+        log.info(event if not once.streaming else "the next stream is in binary form again")
+    return once.over or again
+
+
+def _have_wait(why: NeedsResync, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
+    """Leave the table's changes out from the origin on, so that the next stream applies what the others have."""
+    refresh.have_wait(catalog, name, why.table, str(why), time.time())
+    log.error(
+        "a table waits for its resync, and its changes are left out; the others go on",
+        relation=".".join(why.table),
+        reason=why.message,
+        hint=why.hint,
+    )
+    faults.reach("table_waits")
+
+
+def recover(
+    subscription: Subscription,
+    spark: SparkSession,
+    catalog: Catalog,
+    log: FilteringBoundLogger,
+    *,
+    history: StreamHistory,
+) -> None:
+    """Settle the batch that an earlier process or attempt left, before the tables' positions are read.
+
+    Afterwards the catalog has no batch. Its transactions are received again; tables that have them leave them out.
+    """
+    name = subscription.name
+    intent = catalog.batch(name)
+    if history.handler is not None:
+        give_up_batch(catalog, name)
+        return
+    undo = BatchUndo(
+        spark,
+        catalog,
+        subscription=name,
+        messages_path=messages.path_in(subscription.warehouse) if subscription.messages == "table" else None,
+        local=LocalTables(partial(place_of, spark)),
+        log=log,
+    )
+    # a transaction is skipped as a whole: none of its tables may have it
+    if intent is not None and (intent.must_be_undone or catalog.skip_lsn(name) is not None):
+        log.info("undoing a batch", start_lsn=str(intent.start_lsn), end_lsn=str(intent.end_lsn))
+        undo.undo()
+        history.growth.apart(intent.end_lsn)  # perhaps it was undone because it could not be applied
+    elif intent is not None:
+        log.info(
+            "a batch was cut short: its tables keep what they have of it",
+            start_lsn=str(intent.start_lsn),
+            end_lsn=str(intent.end_lsn),
+        )
+    undo.keep()
+
+
+class _FallbackControl:
+    """The control of one stream, which also stops it when the fallback ends."""
+
+    def __init__(self, control: Control, fallback: StreamingFallback) -> None:
+        self._control = control
+        self._fallback = fallback
+        self.over = False
+        self.streaming = not fallback.active
+        self.options: PgoutputOptions | None = None
+        self.origin_advanced = control.origin_advanced
+        self.report = control.report
+
+    @property
+    def wants_keepalive(self) -> bool:
+        return self._control.wants_keepalive
+
+    def should_continue(self, progress: Progress) -> bool:
+        """Whether to go on."""
+        if self.over or not self._control.should_continue(progress):
+            return False
+        self.over = self._fallback.ends(progress.durable_lsn)
+        return not self.over
+
+
+def _stream(  # noqa: PLR0913 - as `stream`
+    published: Published,
+    subscribed: Mapping[tuple[str, str], Subscribed],
+    spark: SparkSession,
+    catalog: Catalog,
+    *,
+    check: Admission,
+    control: _FallbackControl,
+    log: FilteringBoundLogger,
+    ignored: Callable[[str], None],
+    history: StreamHistory,
+) -> bool:
+    """Wire receiver, batcher and applier, and run the apply worker; returns whether to stream again."""
+    subscription = published.subscription
+    name = subscription.name
+    events, handling = StreamEvents(log), history.handler
+    remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
+    if remote_lsn is None or row is None:
+        raise BridgeError("the subscription's state was removed while it ran")
+    # of large transactions: once while they are received, and again while they are applied
+    memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
+    batcher = Batcher(
+        subscription.origin_name,
+        published.routes(subscribed, history.redefined, handling.other if handling is not None else None, catalog, log),
+        published.types,
+        unrepresentable=subscription.unrepresentable,
+        ignored=ignored,
+        stage=SparkStage(spark),
+        memory_bytes=memory_bytes,
+        tracker=_tracker(published, catalog, events) if handling is None else None,
+        primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
+    )
+    queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
+    progress = Progress(remote_lsn)
+    asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
+    readable = published.binary_readable and not history.fallback.text
+    control.options = options = pgoutput_options(asked, published.publisher.version, binary_readable=readable)
+    receiver = WalReceiver(
+        subscription.connection,
+        StreamOptions(subscription.slot_name, remote_lsn, options, memory_bytes, subscription.wal_receiver_timeout_s),
+        queue,
+        progress,
+        SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
+        application_name=name,
+        after_receive=partial(_received, history.observer),
+        notice=events.publisher_notice,
+    )
+    try:
+        # a transaction that was prepared before messages = "off" may still have some
+        deliver = events.logical_messages if subscription.messages != "off" else lambda _: None
+        applier: Sink
+        if handling is not None:
+            history.growth.fence(fence_lsn(catalog, name))
+            applier = HandlerApplier(
+                spark,
+                catalog,
+                handling.function,
+                subscription=name,
+                origin_name=subscription.origin_name,
+                deliver=deliver,
+                lost=events.toast_lost,
+                unrepresentable=subscription.unrepresentable,
+                fence=history.growth.fence,
+            )
+        else:
+            applier = Applier(
+                spark,
+                catalog,
+                subscription=name,
+                origin_name=subscription.origin_name,
+                deliver=deliver,
+                lost=events.toast_lost,
+                conflict=subscription.conflict,
+                unrepresentable=subscription.unrepresentable,
+                conflicts=events.conflicts,
+                messages_path=_messages_path(subscription, spark, catalog),
+            )
+        history.observer.stream_begins(remote_lsn)
+        receiver.start(check.admit, check.admitted)
+        log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
+        limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
+        worker = ApplyWorker(
+            name,
+            Stream(
+                receiver,
+                queue,
+                progress,
+                history.growth,
+                history.maintenance,
+                history.heartbeat,
+                history.observer,
+                check.certify,
+            ),
+            batcher,
+            applier,
+            catalog,
+            limits=limits,
+            control=control,
+            log=log,
+        )
+        try:
+            return worker.run()
+        except StreamError as error:
+            check.certify()
+            if not undecodable.passes(error, subscription, options, catalog, log):
+                raise
+            return True
+    finally:
+        history.observer.stream_ended()
+        receiver.stop()
+        check.close()
+
+
+def _received(observer: Observer, item: Item) -> None:
+    faults.reach("after_receive")
+    first_us = int(item.commit_times_us[0]) if isinstance(item, TransactionRun) else item.commit_time_us
+    observer.received(first_us, item.end_lsn)
+
+
+def spool_folder(catalog: Catalog, name: str) -> Path:
+    """Return the folder of a subscription's spool files."""
+    return catalog.state_dir / "spool" / name
+
+
+def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:
+    """Return what makes the Delta tables' columns follow the stream's; None with schema_evolution = "strict"."""
+    subscription = published.subscription
+    if subscription.schema_evolution == "strict":
+        return None
+    return DefinitionTracker(
+        owner_of(subscription.name),
+        known=catalog.columns(subscription.name),
+        attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
+        types=published.types,
+        warn=events.schema_differs,
+        variant=subscription.jsonb == "variant",
+        unrepresentable=subscription.unrepresentable,
+    )
+
+
+def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Catalog) -> str | None:
+    """Return the Delta table for logical messages, created if it does not exist; None if none is wanted."""
+    if subscription.messages != "table":
+        return None
+    path = messages.path_in(subscription.warehouse)
+    if (rel := next((rel for rel in catalog.rels(subscription.name) if rel.path == path), None)) is not None:
+        raise ConfigError(
+            f'messages = "table" cannot write to {path}: this is the Delta table of the published table '
+            f'"{rel.qualified_name}"',
+            hint='set messages = "log"',
+        )
+    messages.ensure(spark, path)
+    return path

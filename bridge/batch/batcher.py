@@ -1,0 +1,264 @@
+"""Forms batches: whole committed transactions, decoded to one table of changes for each target.
+
+Nothing is applied here, and there is no Spark: a batch is a value. Only changes that memory cannot hold go to a `Stage`
+on the way.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from bridge.batch.batch import Batch
+from bridge.batch.block_decoder import BlockDecoder
+from bridge.batch.collector import ChangeCollector
+from bridge.batch.decode_block import decode_blocks
+from bridge.batch.definitions import Definitions
+from bridge.batch.positions import Ordinals
+from bridge.batch.projection import keep, kept_positions
+from bridge.batch.routes import key_of, name_of
+from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from bridge.track.spool import CHUNK_BYTES
+from protocol.codec.messages import LogicalMessage, Relation, Truncate
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from bridge.batch.batch import Stage
+    from bridge.batch.decode_block import DecodeBlock
+    from bridge.batch.positions import BlockPositions
+    from bridge.batch.routes import Routes
+    from bridge.evolution.tracker import DefinitionTracker
+    from bridge.publication.tables import PrimaryKey
+    from protocol.lsn import Lsn
+    from protocol.stream.transactions import Item, Transaction
+    from protocol.values.types import ColumnType
+
+
+class Batcher:
+    """Forms the batches of one stream; knows the relations that the stream has announced.
+
+    Args:
+        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
+        ignored: Called with a table that has changes and is not subscribed.
+        stage: Takes changes that memory cannot hold.
+        memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
+        primary_key: Returns a table's primary key in the publisher's present catalog, for a transaction (`settled`);
+            None: the routes know it.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a stream has, and what its catalog says
+        self,
+        origin_name: str,
+        routes: Routes,
+        types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
+        *,
+        unrepresentable: Literal["error", "null"] = "error",
+        ignored: Callable[[str], None] = lambda _: None,
+        stage: Stage | None = None,
+        memory_bytes: int = 64 << 20,
+        tracker: DefinitionTracker | None = None,
+        primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
+    ) -> None:
+        self._every_change = routes.every_change
+        self._origin_name = origin_name
+        self._routes = routes
+        self._stage = stage
+        self._memory_bytes = memory_bytes
+        self._definitions = Definitions(types, tracker, primary_key)
+        self._decoder = partial(
+            BlockDecoder,
+            routes=routes,
+            definitions=self._definitions,
+            origin_name=origin_name,
+            unrepresentable=unrepresentable,
+            ignored=ignored,
+        )
+
+    def form(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
+        """Decode transactions, in the order of their ends, into a batch.
+
+        Raises:
+            ApplyError: A message or value cannot be decoded, or a target lacks a column. The context names
+                transaction, relation and column, and carries the finish LSN.
+            StateError: A spool file cannot be read.
+        """
+        batch = self.attempt(transactions, start_lsn)
+        if batch.error is not None:
+            raise batch.error
+        return batch
+
+    def attempt(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
+        """Like `form`, but an ApplyError becomes the `error` of a batch without changes.
+
+        Afterwards all definitions are known that the transactions announced, also where one cannot be decoded. An
+        unreadable spool file is a StateError here, too.
+        """
+        batch = self._begun(transactions, start_lsn)
+        collectors: dict[str, ChangeCollector] = {}
+        ordinals = Ordinals() if self._every_change else None
+        try:
+            for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
+                self._decode(block, collectors, batch, ordinals)
+                if block.spooled and self._stage is not None:
+                    self._limit_memory(collectors.values(), self._stage)
+        except ApplyError as error:
+            return self._failed(batch, error)
+        for collector in collectors.values():
+            batch.tables += collector.changes(self._stage)
+        self._definitions.end(batch)
+        batch.relids = dict(self._routes.names.items() - batch.names_before.items())
+        return batch
+
+    def refuse(self, transactions: Sequence[Item], start_lsn: Lsn, error: ApplyError) -> Batch:
+        """Return the batch of `attempt` for transactions that must not be formed: they are not decoded."""
+        return self._failed(self._begun(transactions, start_lsn), error)
+
+    def _begun(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
+        batch = Batch.of(transactions, start_lsn)
+        batch.names_before = dict(self._routes.names)
+        self._routes.begin()
+        self._definitions.begin(batch)
+        return batch
+
+    def _failed(self, batch: Batch, error: ApplyError) -> Batch:
+        batch.error = error
+        batch.with_messages.clear()
+        self._learn(batch.items)
+        return batch
+
+    def rewind(self, batch: Batch) -> None:
+        """Forget this batch and every batch that was formed after it: it can be formed again, whole or in parts."""
+        self._definitions.rewind(batch)
+        self._routes.names = dict(batch.names_before)
+
+    def forget_plan(self, batch: Batch) -> None:
+        """Forget what the last batch has changed of the targets' columns and names: it will not be applied."""
+        self._definitions.forget_plan(batch)
+        self._routes.names = dict(batch.names_before)
+
+    def _learn(self, transactions: Sequence[Item]) -> None:
+        """Take the definitions of transactions that are not decoded: the server does not announce them again."""
+        known = False
+        for block in decode_blocks(transactions):
+            for _, _, message in block.events:
+                if isinstance(message, Relation):
+                    known |= self._definitions.relations.find(message.relation_id) is not None
+                    self._definitions.announce(message)
+        self._definitions.unfollow()
+        if known:
+            self._routes.reread_catalog()
+
+    def _limit_memory(self, collectors: Collection[ChangeCollector], stage: Stage) -> None:
+        if sum(collector.memory_bytes for collector in collectors) > self._memory_bytes:
+            for collector in collectors:
+                collector.stage(stage)
+
+    def _decode(
+        self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch, ordinals: Ordinals | None
+    ) -> None:
+        """Decode a block's rows, from one definition or TRUNCATE to the next."""
+        decoder = self._decoder(block, collectors, ordinals=ordinals)
+        begin = 0
+        for event, (position, transaction, message) in enumerate(block.events):
+            if isinstance(message, LogicalMessage):
+                if not batch.with_messages or batch.with_messages[-1] is not transaction:
+                    batch.with_messages.append(transaction)
+                continue
+            known = isinstance(message, Relation) and self._definitions.relations.find(message.relation_id) is not None
+            # outside of streams, pgoutput announces a relation again only if something about the table has changed
+            changed = known and message not in transaction.relations and not transaction.in_stream
+            if isinstance(message, Relation) and not changed and not self._definitions.relations.differs(message):
+                if transaction.in_stream:  # it may have changed, and look as before
+                    decoder.decode(begin, position)
+                    begin = position
+                    self._definitions.announce(message)
+                    self._routes.announced(
+                        message, transaction.xid, again=partial(_announced_again, block, event, False)
+                    )
+                continue
+            decoder.decode(begin, position)
+            begin = position
+            if isinstance(message, Relation):
+                self._definitions.announce(message)
+                if known:
+                    self._routes.reread_catalog()
+                self._routes.announced(message, transaction.xid, again=partial(_announced_again, block, event, changed))
+            else:
+                as_change = None
+                if decoder.positions is not None:
+                    as_change = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
+                self._truncate(collectors, message, transaction, as_change)
+        decoder.decode(begin, len(block.rows))
+
+    def _truncate(
+        self,
+        collectors: dict[str, ChangeCollector],
+        message: Truncate,
+        transaction: Transaction,
+        as_change: Callable[[ChangeCollector, int], None] | None,
+    ) -> None:
+        """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept."""
+        context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
+        try:
+            relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
+            self._routes.at(message.relation_ids, transaction.xid, transaction.commit_lsn, truncated=True)
+            for relation in relations:
+                renamed = self._routes.renamed_table(relation)
+                if renamed is not None and transaction.commit_lsn >= renamed.lsn:
+                    raise renamed.error
+            emptied = self._routes.truncated(relations)
+        except TargetError as error:
+            raise ApplyError(error.message, context, hint=error.hint) from error
+        except ProtocolError as error:
+            raise ApplyError(str(error), context) from error
+        for number, route in enumerate(emptied):
+            subscribed = route
+            if transaction.commit_lsn < subscribed.lsn or "truncate" not in subscribed.actions:
+                continue
+            target = subscribed.target
+            # no relation below defines a root if the stream has its partitions
+            collector = collectors.setdefault(
+                target.path, ChangeCollector(self._definitions.with_planned_schema(subscribed))
+            )
+            for relation in relations:
+                if name_of(relation) == (target.namespace, target.name):
+                    subscribed = self._definitions.with_primary_key(relation, subscribed, transaction.xid)
+                    with _target_errors(replace(context, relation=target.qualified_name)):
+                        columns, _ = self._definitions.follow(relation, subscribed, collector, transaction.xid)
+                    kept = kept_positions(columns, subscribed)
+                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
+            if target.every_change and as_change is not None:
+                with _target_errors(replace(context, relation=target.qualified_name)):
+                    as_change(collector, number)
+            else:
+                collector.truncate()
+
+
+def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:
+    """Whether a transaction's own ALTER TABLE can have come before a definition: it is not the first of several.
+
+    `changed`: not even the first one would be sent if nothing had changed.
+    """
+    _, transaction, message = block.events[event]
+    assert isinstance(message, Relation)  # noqa: S101 - as the caller knows
+    return changed or not any(
+        isinstance(other, Relation) and other.relation_id == message.relation_id and later is transaction
+        for _, later, other in block.events[event + 1 :]
+    )
+
+
+def _keep_truncate(positions: BlockPositions, event: int, seq: int, collector: ChangeCollector, number: int) -> None:
+    collector.keep_truncate(seq, positions.of_truncate(event, number))
+
+
+@contextmanager
+def _target_errors(context: ApplyContext) -> Iterator[None]:
+    """Give a TargetError its context."""
+    try:
+        yield
+    except TargetError as error:
+        raise ApplyError(error.message, context, hint=error.hint) from error

@@ -1,0 +1,136 @@
+"""From decoded rows to the changes of a target: which columns are kept, and in which types. Pure.
+
+Unchanged TOAST values: pgoutput does not send a large value that an UPDATE leaves as it was. The old tuple has it under
+REPLICA IDENTITY FULL, and it has those of the key, whose tuple the server sends whenever there is one
+(`ExtractReplicaIdentity` in heapam.c). Every other one stays marked: the target's value, or an earlier change's in the
+batch, is kept when the change is applied (`effects/fold`, `delta/net_effect`).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.batch.routes import key_of
+from bridge.targets.widening import widened
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from bridge.batch.routes import Subscribed
+    from bridge.targets.target import TargetColumn
+    from protocol.codec.messages import Relation
+    from protocol.values.types import ColumnType
+
+
+def from_old_tuples(table: pa.Table) -> pa.Table:
+    """Take unchanged values from the old tuples that have them.
+
+    Where the old tuple has NULL, the value stays unchanged: that tuple is a key's. It may come as the whole row, where
+    the root has REPLICA IDENTITY FULL and the partition does not.
+
+    Args:
+        table: Decoded rows (`RowMessages.decode`): `new_<i>`, `old_<i>`, `unchanged_<i>`, …
+
+    Returns:
+        The same table; `unchanged_<i>` marks the values that are still not known.
+    """
+    names = frozenset(table.column_names)
+    for name in table.column_names:
+        kind, _, i = name.partition("_")
+        if kind != "unchanged" or f"old_{i}" not in names:
+            continue
+        known = pc.is_valid(table[f"old_{i}"])
+        if f"oldunheld_{i}" in names:
+            known = pc.or_(known, pc.is_valid(table[f"oldunheld_{i}"]))
+        from_old = pc.and_(table[name], known)
+        table = _replaced(table, f"new_{i}", pc.if_else(from_old, table[f"old_{i}"], table[f"new_{i}"]))
+        table = _replaced(table, name, pc.and_not(table[name], known))
+        if f"oldunheld_{i}" in names:
+            texts = table[f"unheld_{i}"] if f"unheld_{i}" in names else pa.nulls(len(table), pa.string())
+            table = _replaced(table, f"unheld_{i}", pc.if_else(from_old, table[f"oldunheld_{i}"], texts))
+    return table
+
+
+def _replaced(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    if name not in table.column_names:
+        return table.append_column(name, values)
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def in_target_types(table: pa.Table, types: Sequence[ColumnType], columns: Sequence[TargetColumn]) -> pa.Table:
+    """Decoded rows in the types of the target's columns, which may be wider."""
+    for i, (type_, column) in enumerate(zip(types, columns, strict=True)):
+        if not type_.arrow.equals(column.type.arrow):
+            for name in {f"new_{i}", f"old_{i}"}.intersection(table.column_names):
+                at = table.column_names.index(name)
+                table = table.set_column(at, name, widened(table[name], column.type.arrow))
+    return table
+
+
+def kept_positions(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
+    """Positions of the columns that are published, or that a row filter looks at; None for all."""
+    if subscribed.columns is None:
+        return None
+    names = subscribed.columns | (subscribed.filters.columns if subscribed.filters else frozenset())
+    return [i for i, column in enumerate(columns) if column.name in names]
+
+
+def keep(
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], kept: list[int] | None, subscribed: Subscribed
+) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
+    """The kept columns, and the key's positions among them; no key where one of its columns is not published."""
+    if kept is None:
+        return columns, key
+    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
+    return tuple(columns[i] for i in kept), tuple(kept.index(k) for k in key) if complete else ()
+
+
+def old_positions(
+    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
+) -> set[int]:
+    """Positions of the columns whose old values are needed: the key's and those of row filters; without a key, all."""
+    if not key:
+        return set(range(len(columns)))
+    looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
+    return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}
+
+
+def as_changes(
+    table: pa.Table,
+    seq: pa.Array,
+    old_positions: Collection[int],
+    kept: Sequence[int] | None = None,
+    positions: Mapping[str, pa.Array] = MappingProxyType({}),
+) -> pa.Table:
+    """Decoded rows as changes.
+
+    Args:
+        table: As `RowMessages.decode` gives it, with its unchanged values resolved (`from_old_tuples`).
+        seq: Each row's position in the batch.
+        old_positions: Positions of the columns whose old values are kept.
+        kept: Positions of the columns that are kept, in order: what is returned counts them from 0. None keeps all.
+        positions: Further columns, of the changes' positions in the stream.
+
+    Returns:
+        A table in the columns of `TableChanges.changes`; `op` and `old` are int16, which Spark has.
+    """
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {
+        "seq": seq,
+        "op": pc.cast(table["op"], pa.int16()),
+        "old": pc.cast(table["old"], pa.int16()),
+        **positions,
+    }
+    place = None if kept is None else {position: i for i, position in enumerate(kept)}
+    for name in table.column_names:
+        kind, _, index = name.partition("_")
+        if not index or (kind in {"old", "oldunheld"} and int(index) not in old_positions):
+            continue
+        if place is None:
+            columns[name] = table[name]
+        elif int(index) in place:
+            columns[f"{kind}_{place[int(index)]}"] = table[name]
+    return pa.table(columns)

@@ -1,0 +1,269 @@
+"""Row filters, as batches know them: those that Spark computes, and those that a PostgreSQL server computes.
+
+`delta/filter_changes` applies the former. A server's are applied here, over rows as they were sent. An UPDATE may
+become an INSERT or a DELETE, by the same rules. Rows are filtered before their values are decoded: a value that no
+Delta table can hold does no harm in a row that does not pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.rowfilter.on_server.server_filter import VerdictError
+from protocol.codec.messages import ValueKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from bridge.publication.entry import Entry
+    from bridge.rowfilter.on_server.server_filter import ServerFilter
+    from protocol.bulk.columns import RowMessages
+    from protocol.codec.messages import Relation, Tuple
+    from protocol.values.types import ColumnType
+    from protocol.values.value_array import Bools, Bytes, Ints
+
+
+class RowFilter(Protocol):
+    """A condition on a row."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that it looks at."""
+
+    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
+        """The condition over the columns that `resolve` gives by name; NULL where PostgreSQL has NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilters:
+    """A table's filters by action; None where all rows pass.
+
+    Attributes:
+        on_server: Makes the same filters for a server, which computes them for the rows with a value that Spark has no
+            equal of (`beyond_spark`); None where there is no server to ask.
+    """
+
+    insert: RowFilter | None = None
+    update: RowFilter | None = None
+    delete: RowFilter | None = None
+    on_server: Callable[[], ServerFilters] | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that any of them looks at."""
+        return frozenset().union(*(f.columns for f in (self.insert, self.update, self.delete) if f is not None))
+
+    def __bool__(self) -> bool:
+        return any(f is not None for f in (self.insert, self.update, self.delete))
+
+
+class FilterCompiler(Protocol):
+    """Makes the row filters of an entry of the publications."""
+
+    def compile(self, entry: Entry) -> RowFilters | ServerFilters:
+        """The filters of an entry, by action.
+
+        Raises:
+            ConfigError: A filter cannot be computed exactly as PostgreSQL computes it.
+        """
+
+    def columns_of(self, text: str) -> frozenset[str]:
+        """Names of the columns that a filter's text may look at, as exactly as they are known."""
+
+
+class VerdictSource(Protocol):
+    """Computes row filters."""
+
+    def verdicts(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
+        """Which rows pass a filter.
+
+        Args:
+            types: The type oids of its columns.
+            rows: The values of its columns.
+
+        Raises:
+            VerdictError: The filter raises an error for a row; `row` is its index.
+        """
+
+
+class _Image(NamedTuple):
+    """A message's old or new row.
+
+    Attributes:
+        row: The message's position among the filtered ones.
+        values: The values of the columns that filters look at.
+        passes: Takes the verdict, at `row`.
+    """
+
+    row: int
+    values: Tuple
+    passes: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFilters:
+    """A table's filters by action, None where all rows pass; and the server that computes them."""
+
+    server: VerdictSource
+    insert: ServerFilter | None = None
+    update: ServerFilter | None = None
+    delete: ServerFilter | None = None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that any of them looks at."""
+        return frozenset().union(*(f.columns for f in (self.insert, self.update, self.delete) if f is not None))
+
+    def passing(self, messages: RowMessages, relation: Relation, rows: Ints) -> tuple[Ints, Bytes]:
+        """Filter messages of one relation.
+
+        Args:
+            relation: Their definition; it has all columns that the filters look at.
+            rows: Indices of the messages to filter.
+
+        Returns:
+            Indices of the messages that pass, and the operation that each becomes: `INSERT`, `UPDATE` or `DELETE`.
+
+        Raises:
+            VerdictError: A filter raises an error for a row; `row` is the message's index.
+        """
+        if not len(rows):
+            return rows, messages.tags[rows]
+        names = sorted(self.columns)
+        positions = {column.name: i for i, column in enumerate(relation.columns)}
+        olds, news = messages.raw(relation, [positions[name] for name in names], rows)
+        tags = messages.tags[rows]
+        has_old = np.fromiter((old is not None for old in olds), np.bool_, len(rows))
+        # an UPDATE without an old tuple has not changed the columns that a filter may look at
+        new_passes, old_passes = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+        images_of: dict[ServerFilter, list[_Image]] = {}
+        by_tag = {
+            tag: images_of.setdefault(row_filter, [])
+            for tag, row_filter in ((INSERT, self.insert), (UPDATE, self.update), (DELETE, self.delete))
+            if row_filter is not None
+        }
+        for i, (tag, old, new) in enumerate(zip(tags.tolist(), olds, news, strict=True)):
+            images = by_tag.get(tag)
+            if images is None:
+                continue
+            if old is not None:
+                images.append(_Image(i, old, old_passes))
+            if new is not None:
+                images.append(_Image(i, _with_unchanged(new, old), new_passes))
+        try:
+            self._ask(images_of, relation, names)
+        except VerdictError as error:
+            raise VerdictError(int(rows[error.row]), error.reason) from error
+        operations = np.where(has_old & (tags == UPDATE), _operations_of_updates(old_passes, new_passes), tags).astype(
+            np.uint8
+        )
+        kept = np.where(tags == DELETE, old_passes, new_passes | (has_old & (tags == UPDATE) & old_passes))
+        return rows[kept], operations[kept]
+
+    def _ask(
+        self, images_of: Mapping[ServerFilter, Sequence[_Image]], relation: Relation, names: Sequence[str]
+    ) -> None:
+        """Ask the server for verdicts on the images of each filter, and mark which pass.
+
+        Raises:
+            VerdictError: A filter raises an error for a row; `row` is the first such message's position.
+        """
+        failed: VerdictError | None = None
+        type_oids = {column.name: column.type_oid for column in relation.columns}
+        for row_filter, images in images_of.items():
+            if not images:
+                continue
+            places = [names.index(name) for name in row_filter.columns]
+            types = [type_oids[name] for name in row_filter.columns]
+            values = [image.values for image in images]
+            if places != list(range(len(names))):
+                values = [tuple(image[k] for k in places) for image in values]
+            try:
+                found = self.server.verdicts(row_filter, types, values)
+            except VerdictError as error:
+                row = images[error.row].row
+                failed = VerdictError(row, error.reason) if failed is None or row < failed.row else failed
+                continue
+            for image, verdict in zip(images, found.tolist(), strict=True):
+                image.passes[image.row] = verdict
+        if failed is not None:
+            raise failed
+
+
+def _operations_of_updates(old_passes: Bools, new_passes: Bools) -> Bytes:
+    return np.where(new_passes, np.where(old_passes, UPDATE, INSERT), DELETE).astype(np.uint8)
+
+
+def _with_unchanged(new: Tuple, old: Tuple | None) -> Tuple:
+    """The new row, with its unchanged TOAST values taken from the old row."""
+    if old is None or all(value.kind is not ValueKind.UNCHANGED_TOAST for value in new):
+        return new
+    pairs = zip(new, old, strict=True)
+    return tuple(previous if value.kind is ValueKind.UNCHANGED_TOAST else value for value, previous in pairs)
+
+
+PASSED: Final = "passed"
+"""The column of changes that marks those which a server's filters have let pass: Spark's do not look at them."""
+
+_LATE: Final = r"^-?infinity$|^\d{1,5}-|^1\d{5}-|^2[0-8]\d{4}-|^29[0-3]\d{3}-|^294[01]\d\d-|^2942[0-3]\d-|^29424[0-6]-"
+"""Timestamps that 64 bits of microseconds since 1970 hold; those end in the year 294247."""
+
+
+def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collection[int]) -> Bools:
+    """Mark rows with a value that a filter looks at, and that Spark cannot compute with.
+
+    A value that its column cannot hold is computed with as it is if it is a text, a date or a timestamp
+    (`delta.unrepresentable.exact`). A numeric NaN, or an array of two dimensions, is nothing in Spark.
+
+    Args:
+        table: Decoded rows, with `unheld_<i>` and `oldunheld_<i>`.
+        types: The columns' published types.
+        filtered: Positions of the columns that the filters look at.
+    """
+    found = np.zeros(len(table), np.bool_)
+    for name in table.column_names:
+        kind, _, i = name.partition("_")
+        if kind not in {"unheld", "oldunheld"} or int(i) not in filtered:
+            continue
+        arrow, texts = types[int(i)].arrow, table[name]
+        if pa.types.is_string(arrow) or pa.types.is_date(arrow):
+            continue
+        beyond = pc.is_valid(texts)
+        if pa.types.is_timestamp(arrow):
+            beyond = pc.fill_null(pc.invert(pc.match_substring_regex(texts, _LATE)), fill_value=False)
+        found |= beyond.to_numpy()
+    return found
+
+
+def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table, int]:
+    """Give changes the operations that they have after filtering.
+
+    Args:
+        changes: As `TableChanges.changes`, with the operations that were sent.
+
+    Returns:
+        The changes; and in how many rows a value is NULL that the stream does not carry, because an UPDATE became an
+        INSERT.
+    """
+    sent = changes["op"].to_numpy()
+    inserted = (sent == UPDATE) & (operations == INSERT)
+    at = changes.column_names.index("op")
+    changed = changes.set_column(at, "op", pa.array(operations.astype(np.int16)))
+    lost = np.zeros(len(inserted), np.bool_)
+    for name in changes.column_names:
+        if name.startswith("unchanged_"):
+            marks = pc.fill_null(changes[name], fill_value=False).to_numpy()
+            lost |= inserted & marks
+            changed = changed.set_column(changed.column_names.index(name), name, pa.array(marks & ~inserted))
+    if inserted.any():
+        old = np.where(inserted, NO_OLD, changes["old"].to_numpy()).astype(np.int16)
+        changed = changed.set_column(changed.column_names.index("old"), "old", pa.array(old))
+    return changed, int(lost.sum())

@@ -1,0 +1,305 @@
+"""The rows of the catalog's tables, as values."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+SYNC: Final = ":sync"
+"""Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
+
+
+def sync_name(subscription: str) -> str:
+    """The name of a subscription's tablesync worker in the catalog."""
+    return subscription + SYNC
+
+
+def owner_of(name: str) -> str:
+    """The subscription that a name in the catalog belongs to: its own, or its tablesync worker's."""
+    return name.removesuffix(SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRow:
+    """`pg_subscription`'s counterpart."""
+
+    name: str
+    enabled: bool
+    incarnation: str | None
+    epoch: int
+    slot_name: str | None
+    slot_state: str | None
+    system_identifier: str | None
+    skip_lsn: Lsn | None
+    state: str
+    received_lsn: Lsn
+    apply_error_count: int
+    sync_error_count: int
+
+    @property
+    def txn_app_id(self) -> str:
+        """Delta's application id of the subscription's commits; another one after the state was removed."""
+        return f"pgbridge/{self.system_identifier}/{self.name}/{self.incarnation}"
+
+    @property
+    def batch_app_id(self) -> str:
+        """Delta's application id of batches; another one after each undo, or Delta would ignore the batch's retry."""
+        return f"{self.txn_app_id}/{self.epoch}"
+
+
+FOLLOWS_STREAM: Final = frozenset("sr")
+"""States of a table that follows the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelRow:
+    """`pg_subscription_rel`'s counterpart: a table's state, the LSN of that state, and the table's position.
+
+    Attributes:
+        lsn: Where the table joined the subscription's stream, by a copy or a hand-over (`srsublsn`).
+        position: What the Delta table's own log says, as last seen: the table has the transactions that committed
+            before it. 0 if it has not been seen, or has no commit of the subscription.
+        timeline: The timeline that both are on; None if that is not known.
+        relid: The published table's oid as of the origin's LSN, by which a renamed table is recognized. None before it
+            is known.
+        waits: Why it waits for its resync, with the hint; None if it does not. Its changes are left out.
+        waits_since_s: Since when, in seconds since 1970.
+    """
+
+    namespace: str
+    name: str
+    state: str
+    lsn: Lsn
+    path: str
+    relid: int | None = None
+    position: Lsn = INVALID
+    timeline: int | None = None
+    waits: str | None = None
+    waits_since_s: float | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows a stream."""
+        return self.state in FOLLOWS_STREAM and self.waits is None
+
+    @property
+    def since_lsn(self) -> Lsn:
+        """The table has the transactions that committed before it."""
+        return max(self.lsn, self.position)
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+
+REL_COLUMNS: Final = "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since"
+"""The columns of `subscription_rel` in the order of `RelRow`'s fields."""
+REL_VALUES: Final = ", ".join("?" for _ in REL_COLUMNS.split(", "))
+"""Their parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """The progress of a table's copy.
+
+    Attributes:
+        bytes: Bytes read so far, in COPY's binary format.
+        total_bytes_estimate: `bytes` at the end, by the planner's estimate of rows.
+        rows_per_s: The latest rate; None before it is known.
+        seconds_left: At that rate; None before it is known.
+    """
+
+    namespace: str
+    name: str
+    rows: int
+    bytes: int
+    total_bytes_estimate: int
+    rows_per_s: float | None
+    seconds_left: float | None
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIntent:
+    """A batch about to be applied: the transactions that end in (start_lsn, end_lsn].
+
+    Each commit of the batch has its end in the table's log. So a batch that was cut short is not applied again as it
+    was: its transactions are received again, and tables that have them leave them out.
+
+    Attributes:
+        undoing: Its commits are being undone: it must not be applied before that is finished.
+        alters: It changes columns of its targets, by the publisher's catalog when it was formed, or makes several
+            commits to one target.
+        flushing: A flush of what it committed was begun, and has not succeeded. If it failed, the kernel reports that
+            once; a later flush of the same files succeeds, although they are not on disk. So none of these files is
+            to be relied on.
+        rebooted: The machine was rebooted since the batch was begun: after a power cut, Delta's log may have commits
+            whose data is lost.
+        messages_path: The Delta table that its logical messages go to; None for none. The configuration may name
+            another one when the batch is undone.
+        tables: The locations that it commits to; None for any of the subscription: an earlier version recorded it.
+        timeline: The timeline that its end is on, once it is recorded; None if that is not known.
+    """
+
+    start_lsn: Lsn
+    end_lsn: Lsn
+    undoing: bool = False
+    alters: bool = False
+    flushing: bool = False
+    rebooted: bool = field(default=False, compare=False)
+    messages_path: str | None = field(default=None, compare=False)
+    tables: tuple[str, ...] | None = field(default=None, compare=False)
+    timeline: int | None = field(default=None, compare=False)
+
+    @property
+    def must_be_undone(self) -> bool:
+        """Whether what an earlier life has committed must be undone before the transactions are applied again."""
+        return self.undoing or self.alters or self.flushing or self.rebooted
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedBatch:
+    """What is recorded of a batch once it is durable, for `<warehouse>/pgbridge/commits`.
+
+    Attributes:
+        origin: The application id of its commits.
+        first_commit_us: When its first transaction was committed: microseconds since 2000-01-01 UTC; 0 if not known.
+        last_commit_us: When its last one was.
+        tables: (namespace, name, path) of each table that it may have committed to.
+        committed: The locations of those whose logs now have the batch's end as their position.
+    """
+
+    origin: str
+    start_lsn: Lsn
+    first_commit_us: int
+    last_commit_us: int
+    transactions: int
+    tables: tuple[tuple[str, str, str], ...]
+    committed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRow:
+    """A column of a published table, as last seen in the stream.
+
+    Attributes:
+        attnum: `pg_attribute.attnum`: it stays the same when the column is renamed, and is never used again. Negative
+            for a column that is gone and whose number is not known.
+        state: `live`: in the stream; `hidden`: not in the stream, because the column is not published; `gone`: no
+            longer in the table.
+    """
+
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    state: Literal["live", "hidden", "gone"] = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRow:
+    """A prepared transaction; its changes are in `state_dir/spool/<subscription>/<file>`."""
+
+    file: str
+    gid: str
+    xid: int
+    end_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """The last error; kept until a later transaction is applied."""
+
+    message: str
+    finish_lsn: Lsn | None
+    relation: str | None
+    time_s: float
+
+
+# --- Moves the origins of many subscriptions in few transactions ------------------------------------------------------
+# Each transaction of the catalog waits for the disk, and only one can run. With hundreds of subscriptions to a server
+# that writes WAL, all of them advance their origins about once a second, and none of it is urgent. As with PostgreSQL's
+# commit_delay and commit_siblings, those that come while another one is written share the next transaction.
+
+COMMIT_DELAY_S: Final = 0.05
+"""How long a transaction waits for others, if the one before had several origins."""
+
+
+@dataclass(eq=False)
+class _Advance:
+    """One origin that is to move. `moved` is None until a transaction has tried."""
+
+    name: str
+    remote_lsn: Lsn
+    moved: bool | None = None
+
+
+@dataclass(eq=False)
+class OriginAdvances:
+    """Advances origins; one thread writes for all that wait.
+
+    Attributes:
+        transaction: Begins a transaction of the catalog.
+        ready_rels: Makes a subscription's tables ready whose copies the origin has passed.
+    """
+
+    transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    ready_rels: Callable[[sqlite3.Connection, str], None]
+    _waiting: list[_Advance] = field(init=False, default_factory=list)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)  # of `_waiting`
+    _turn: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _siblings: bool = field(init=False, default=False)
+
+    def advance(self, name: str, remote_lsn: Lsn) -> bool:
+        """Move an origin; return whether it moved, which is durable then.
+
+        Raises:
+            StateError: As from the transaction. Others that waited are not affected: they try by themselves.
+        """
+        mine = _Advance(name, remote_lsn)
+        with self._lock:
+            self._waiting.append(mine)
+        with self._turn:
+            if mine.moved is None:
+                self._write(mine)
+        assert mine.moved is not None  # noqa: S101 - this thread or one before it has written it
+        return mine.moved
+
+    def _write(self, mine: _Advance) -> None:
+        if self._siblings:
+            time.sleep(COMMIT_DELAY_S)
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        self._siblings = len(group) > 1
+        try:
+            with self.transaction() as db:
+                moved = [self._move(db, one) for one in group]
+        except BaseException:
+            with self._lock:
+                self._waiting = [one for one in group if one is not mine] + self._waiting
+            raise
+        for one, has_moved in zip(group, moved, strict=True):
+            one.moved = has_moved
+
+    def _move(self, db: sqlite3.Connection, one: _Advance) -> bool:
+        moved = db.execute(
+            "UPDATE origin SET remote_lsn = ?2 WHERE subscription = ?1 AND remote_lsn < ?2 "
+            "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
+            (one.name, one.remote_lsn),
+        )
+        self.ready_rels(db, one.name)
+        return moved.rowcount > 0

@@ -1,0 +1,137 @@
+"""The part of the catalog that `status` shows, and that recovery does not need.
+
+Conflict counters are those of pg_stat_subscription_stats, the progress of copies is that of pg_stat_progress_copy. The
+published tables that are left out, with the reasons, are pgbridge's own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+from bridge.catalog.catalog_rows import CopyRow
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping
+
+    from bridge.catalog.catalog import Catalog
+
+    Name = tuple[str, str]
+    from collections.abc import Callable
+
+
+def count_conflicts(catalog: Catalog, subscription: str, counts: Mapping[str, int]) -> None:
+    """Add to the conflict counters, by the conflicts' names."""
+    with catalog.transaction() as db:
+        db.executemany(
+            "INSERT INTO conflict (subscription, conflict, count) VALUES (?1, ?2, ?3) "
+            "ON CONFLICT (subscription, conflict) DO UPDATE SET count = count + ?3",
+            [(subscription, conflict, count) for conflict, count in counts.items()],
+        )
+
+
+def conflicts(catalog: Catalog, subscription: str) -> dict[str, int]:
+    """The conflict counters by the conflicts' names, without those that are 0."""
+    rows = catalog.rows("SELECT conflict, count FROM conflict WHERE subscription = ? ORDER BY conflict", subscription)
+    return dict(rows)
+
+
+def put_copies(catalog: Catalog, subscription: str, copies: Iterable[CopyRow]) -> None:
+    """Record the progress of all copies that a subscription is making."""
+    with catalog.transaction() as db:
+        db.execute("DELETE FROM copy_progress WHERE subscription = ?", (subscription,))
+        rows = [(subscription, *astuple(copy)) for copy in copies]
+        db.executemany("INSERT INTO copy_progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def copies(catalog: Catalog, subscription: str) -> list[CopyRow]:
+    """The copies that were recorded last, by the tables' names."""
+    columns = "namespace, name, rows, bytes, total_bytes_estimate, rows_per_s, seconds_left"
+    rows = catalog.rows(f"SELECT {columns} FROM copy_progress WHERE subscription = ? ORDER BY 1, 2", subscription)
+    return [CopyRow(*row) for row in rows]
+
+
+def put_left_out(catalog: Catalog, subscription: str, reasons: Mapping[Name, str]) -> list[Name]:
+    """Replace the list of tables that are left out; return those that are new in it, or have another reason."""
+    with catalog.transaction() as db:
+        before = _left_out(db, subscription)
+        db.execute("DELETE FROM left_out WHERE subscription = ?", (subscription,))
+        db.executemany(
+            "INSERT INTO left_out (subscription, namespace, name, reason) VALUES (?, ?, ?, ?)",
+            [(subscription, *name, reason) for name, reason in reasons.items()],
+        )
+    return [name for name, reason in reasons.items() if before.get(name) != reason]
+
+
+def left_out(catalog: Catalog, subscription: str) -> dict[Name, str]:
+    """The tables that are left out, and why, by (namespace, name), in their order."""
+    with catalog.transaction() as db:
+        return _left_out(db, subscription)
+
+
+def _left_out(db: sqlite3.Connection, subscription: str) -> dict[Name, str]:
+    rows = db.execute(
+        "SELECT namespace, name, reason FROM left_out WHERE subscription = ? ORDER BY 1, 2", (subscription,)
+    )
+    return {(namespace, name): reason for namespace, name, reason in rows}
+
+
+# --- The catalog's part of `pgbridge reload`: requests to read the configuration file again, and the daemon's answers.
+#
+
+_KEPT_S = 600.0
+"""How long an answer is kept for a command that has given up waiting, or was killed."""
+
+
+APPLIED, REFUSED, INVALID = 0, 1, 2
+"""Exit codes of `pgbridge reload`: all is applied; something cannot change now; the file cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a request.
+
+    Attributes:
+        code: The command's exit code.
+        lines: What to print.
+    """
+
+    code: int
+    lines: tuple[str, ...]
+
+
+def ask(catalog: Catalog) -> int:
+    """Record a request; return its number."""
+    with catalog.transaction() as db:
+        number = db.execute("INSERT INTO reload (outcome) VALUES (NULL)").lastrowid
+    return int(number or 0)
+
+
+def asked(catalog: Catalog) -> int | None:
+    """The number of the last request that is not answered; None if there is none."""
+    ((number,),) = catalog.rows("SELECT max(id) FROM reload WHERE outcome IS NULL")
+    return None if number is None else int(number)
+
+
+def answer(catalog: Catalog, up_to: int, outcome: Outcome, *, now_s: Callable[[], float] = time.time) -> None:
+    """Answer all requests up to this number."""
+    text = json.dumps({"code": outcome.code, "lines": outcome.lines})
+    with catalog.transaction() as db:
+        db.execute("DELETE FROM reload WHERE answered < ?", (now_s() - _KEPT_S,))
+        db.execute(
+            "UPDATE reload SET outcome = ?, answered = ? WHERE id <= ? AND outcome IS NULL", (text, now_s(), up_to)
+        )
+
+
+def take_answer(catalog: Catalog, number: int) -> Outcome | None:
+    """Return the answer to a request, and delete both; None before it is answered."""
+    rows = catalog.rows("SELECT outcome FROM reload WHERE id = ? AND outcome IS NOT NULL", number)
+    if not rows:
+        return None
+    with catalog.transaction() as db:
+        db.execute("DELETE FROM reload WHERE id = ?", (number,))
+    found = json.loads(rows[0][0])
+    return Outcome(found["code"], tuple(found["lines"]))

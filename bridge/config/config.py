@@ -1,0 +1,412 @@
+"""The configuration file: read, validated once, frozen.
+
+PostgreSQL's subscription options have PostgreSQL's names; the other keys are pgbridge's own. A relative path is
+relative to the file.
+
+To add a key of a subscription, touch:
+
+    bridge/config/config.py               a field of `Subscription`, its line under Attributes, a validator if it needs
+    one the module that obeys it       it gets the whole `Subscription`, or the value from `bridge.apply.stream`
+    tests/bridge/config/test_config.py    `DEFAULTS`
+    docs/configuration.md          what it means
+
+A key that becomes an option of pgoutput goes to `bridge/receive/options.py`, too.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bridge.config.explain import explain, toml
+from bridge.config.spark_master import check_heap, check_master
+from bridge.config.tables import Table, names_in, with_schemas
+from bridge.publication import definitions
+from bridge.runtime import remedies
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.http_address import is_loopback, split_address
+from bridge.runtime.warehouse import (
+    FORGETS,
+    IMPLEMENTATION,
+    IN_MEMORY,
+    NO_LAYOUT,
+    PREFIX,
+    SPARK_CATALOG,
+    CatalogWarehouse,
+    Layout,
+    catalogs,
+)
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+_COPIES_AT_ONCE = 4
+"""Copies that run at a time by default, of all subscriptions together: PostgreSQL's max_logical_replication_workers."""
+
+_LEAST_RETENTION_H = 168
+
+
+def default_slot_name(name: str) -> str:
+    """Return the subscription's name in lower case, with `_` for each character that a slot's name cannot have."""
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
+
+
+class Subscription(BaseModel):
+    """One `[subscription.NAME]` table. Field names and defaults are the file's keys and defaults.
+
+    Attributes:
+        slot_name: Default: `default_slot_name` of the subscription's name.
+        failover: Whether the slot is synchronized to standbys, so that the stream goes on after a promotion (PostgreSQL
+            17, and sync_replication_slots there).
+        messages: What happens to messages of pg_logical_emit_message: nothing ("off"), a log event for each ("log"), or
+            also a row for each in the Delta table `<warehouse>/pgbridge/messages` ("table").
+        publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
+        schema_evolution: Whether the columns of Delta tables follow the published tables ("evolve"), or a column that
+            a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
+        jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
+        untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
+            ("refuse"), or computed by a server ("server").
+        filter_connection: The server that computes such filters; None for the publisher.
+        maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
+        vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+        mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
+            or a row for each version of a row ("history").
+        tables: The tables that have another mode, or a layout of their files, by `schema.table`.
+        adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
+        batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
+        batch_max_bytes: The same for the memory that these rows take.
+        batch_max_age_s: How long a transaction of an idle stream waits for others to join its batch.
+        max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
+        wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
+        retry_max_s: The longest pause between two tries after an error.
+        warn_retained_bytes: Warn when the server keeps so much WAL for the slot, and each time it has doubled; 0 for
+            never.
+        warn_slot_left_s: Warn when the slot is lost within this time at the present rate (max_slot_wal_keep_size).
+        catalog_check_s: How often what is published is compared with what is followed.
+    """
+
+    model_config = _STRICT
+
+    name: str
+    connection: str = Field(repr=False)
+    publications: tuple[str, ...]
+    warehouse: str
+    slot_name: str = ""
+    create_slot: bool = True
+    enabled: bool = True
+    copy_data: bool = True
+    binary: bool = True
+    streaming: Literal["off", "on"] = "off"
+    two_phase: bool = False
+    failover: bool = False
+    origin: Literal["any", "none"] = "any"
+    messages: Literal["off", "log", "table"] = "log"
+    disable_on_error: bool = False
+    publication_definitions: str | None = None
+    conflict: Literal["error", "apply_remote"] = "error"
+    schema_evolution: Literal["evolve", "strict"] = "evolve"
+    unrepresentable: Literal["error", "null"] = "error"
+    jsonb: Literal["string", "variant"] = "string"
+    untranslatable_filters: Literal["refuse", "server"] = "refuse"
+    filter_connection: str | None = Field(default=None, repr=False)
+    mode: Literal["mirror", "changelog", "history"] = "mirror"
+    tables: dict[str, Table] = Field(default_factory=dict)
+    adopt: bool = False
+    maintenance: Literal["created", "all", "none"] = "created"
+    vacuum_retention_h: int = Field(default=168, ge=0)
+    batch_max_rows: int = Field(default=2_000_000, ge=1)
+    batch_max_bytes: int = Field(default=256 << 20, ge=1)
+    batch_max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    max_sync_workers: int = Field(default=2, ge=1, le=64)
+    wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
+    retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+    warn_retained_bytes: int = Field(default=10 << 30, ge=0)
+    warn_slot_left_s: float = Field(default=3600, ge=0, allow_inf_nan=False)
+    catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derived(cls, table: Any) -> Any:
+        name = table.get("name") if isinstance(table, dict) else None
+        return {"slot_name": default_slot_name(name), **table} if name else table
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError("a subscription's name has letters, digits and _; after the first character also . and -")
+        return name
+
+    @field_validator("publications", mode="before")
+    @classmethod
+    def _publications(cls, value: Any) -> Any:
+        return names_in(value, "publication")
+
+    @field_validator("warehouse")
+    @classmethod
+    def _warehouse(cls, warehouse: str) -> str:
+        if not warehouse:
+            raise ValueError("must be a folder or a URI, not empty")
+        CatalogWarehouse.of(warehouse)
+        return warehouse
+
+    @field_validator("slot_name")
+    @classmethod
+    def _slot_name(cls, slot_name: str) -> str:
+        if not _SLOT_NAME.fullmatch(slot_name):
+            raise ValueError(
+                f"{toml(slot_name)} is not allowed; a slot's name has 1 to 63 lower case letters, digits and _"
+            )
+        return slot_name
+
+    @field_validator("publication_definitions")
+    @classmethod
+    def _definitions(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                definitions.load(Path(value))
+            except definitions.DefinitionError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _tables(cls, tables: Any) -> Any:
+        return with_schemas(tables)
+
+    @field_validator("vacuum_retention_h")
+    @classmethod
+    def _vacuum_retention_h(cls, hours: int) -> int:
+        if 0 < hours < _LEAST_RETENTION_H:
+            raise ValueError(
+                f"must be 0, for no VACUUM, or at least {_LEAST_RETENTION_H}, Delta's own least: readers may still use "
+                f"what is younger, not {hours}"
+            )
+        return hours
+
+    @model_validator(mode="after")
+    def _filter_server(self) -> Self:
+        if self.filter_connection is not None and self.untranslatable_filters != "server":
+            raise ValueError('filter_connection needs untranslatable_filters = "server"')
+        return self
+
+    def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
+        """Return the mode of a table, by its `schema.table`."""
+        own = self.tables.get(table)
+        return self.mode if own is None or own.mode is None else own.mode
+
+    def layout_of(self, table: str) -> Layout:
+        """Return how a new Delta table's files are laid out, by the table's `schema.table`."""
+        own = self.tables.get(table)
+        return NO_LAYOUT if own is None else own.layout
+
+    @property
+    def origin_name(self) -> str:
+        """The replication origin's name, as errors show it; PostgreSQL's is pg_<oid>."""
+        return f"pgbridge_{self.name}"
+
+
+class Spark(BaseModel):
+    """The `[spark]` table: where Spark runs, and settings that are passed to it unchanged."""
+
+    model_config = _STRICT
+
+    master: str = "local[*]"
+    conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @field_validator("master")
+    @classmethod
+    def _master(cls, master: str) -> str:
+        check_master(master)
+        return master
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _scalars(cls, conf: Any) -> Any:
+        for key, value in conf.items() if isinstance(conf, dict) else ():
+            if key in {"spark.master", "spark.remote"}:
+                raise ValueError(f"{toml(key)} is set by the key master of [spark]")
+            if isinstance(value, dict):
+                raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+                    f'put the names of settings in quotes, as in "spark.driver.memory", not {key}.…'
+                )
+            if not isinstance(value, str | int | float):
+                raise ValueError(  # noqa: TRY004 - as above
+                    f"{toml(key)} must be a string, a number or a boolean, not {toml(value)}"
+                )
+            if key == "spark.driver.memory":
+                check_heap(str(value))
+        return conf
+
+
+class Http(BaseModel):
+    """The `[http]` table: where metrics, health and the status page are served. Without it, nowhere.
+
+    Attributes:
+        listen: `host:port` or `[address]:port`.
+        token_file: A file that only its owner can read; a request must bring its first line.
+        allow_anonymous: Serve another address than loopback's without a token.
+    """
+
+    model_config = _STRICT
+
+    listen: str = "127.0.0.1:9187"
+    token_file: str | None = None
+    allow_anonymous: bool = False
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, listen: str) -> str:
+        split_address(listen)
+        return listen
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        host = self.address[0]
+        if self.token_file is None and not self.allow_anonymous and not is_loopback(host):
+            raise ValueError(
+                f"{host} is not this machine's own address: set token_file, or allow_anonymous = true to show tables, "
+                "errors and positions to everybody who can reach it"
+            )
+        return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return split_address(self.listen)
+
+
+class Config(BaseModel):
+    """A whole configuration file.
+
+    Attributes:
+        max_logical_replication_workers: A limit on apply workers and copies together. Each enabled subscription always
+            has its apply worker; copies get the rest, at least one. None: `_COPIES_AT_ONCE` copies, or more if a
+            subscription's `max_sync_workers` is greater.
+    """
+
+    model_config = _STRICT
+
+    state_dir: Path = Field(default=Path("state"), strict=False)
+    max_logical_replication_workers: int | None = Field(default=None, ge=1)
+    spark: Spark = Field(default_factory=Spark)
+    http: Http | None = None
+    subscription: dict[str, Subscription] = Field(min_length=1)
+
+    @property
+    def copies_at_once(self) -> int:
+        """How many tables are copied at a time, by all subscriptions together."""
+        subscriptions = self.subscription.values()
+        if self.max_logical_replication_workers is None:
+            return max(_COPIES_AT_ONCE, *(subscription.max_sync_workers for subscription in subscriptions))
+        return max(1, self.max_logical_replication_workers - sum(one.enabled for one in subscriptions))
+
+    def choose(self, name: str | None = None) -> list[Subscription]:
+        """Return the subscription of that name, or all subscriptions.
+
+        Raises:
+            ConfigError: The file has no subscription of that name.
+        """
+        if name is None:
+            return list(self.subscription.values())
+        if name not in self.subscription:
+            known = ", ".join(f'"{known}"' for known in self.subscription)
+            raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+        return [self.subscription[name]]
+
+
+def load(path: Path) -> Config:
+    """Read and validate a configuration file.
+
+    Returns:
+        The configuration, with absolute paths, and with each subscription's name from its table's.
+
+    Raises:
+        ConfigError: The file is missing or is not TOML, or a key or value is not allowed. The message has one line
+            for each such key.
+    """
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"configuration file {path} does not exist",
+            hint=f"write one with: {remedies.INIT}",
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    folder = path.resolve().parent
+    try:
+        _fill(tree, folder)
+        config = Config.model_validate(tree)
+        _check_metastore(config)
+    except ValidationError as error:
+        lines = [_explained(fault) for fault in error.errors()]
+        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config
+
+
+def _check_metastore(config: Config) -> None:
+    warehouses = (subscription.warehouse for subscription in config.subscription.values())
+    if config.spark.conf.get(IMPLEMENTATION) == IN_MEMORY and SPARK_CATALOG in catalogs(warehouses):
+        raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{IN_MEMORY}": {FORGETS}; remove it, or write "hive"')
+
+
+def _fill(tree: dict[str, Any], folder: Path) -> None:
+    """Set each subscription's name, and make paths absolute. Values of wrong types are left to the validation."""
+    state_dir = tree.get("state_dir", "state")
+    if isinstance(state_dir, str):
+        tree["state_dir"] = _resolved("state_dir", state_dir, folder)
+    http = tree.get("http")
+    if isinstance(http, dict) and isinstance(http.get("token_file"), str):
+        http["token_file"] = str(_resolved("http.token_file", http["token_file"], folder))
+    subscriptions = tree.get("subscription")
+    for name, table in subscriptions.items() if isinstance(subscriptions, dict) else ():
+        if isinstance(table, dict):
+            if "name" in table:
+                raise ValueError(f"subscription.{name}.name: unknown key; the table has the name: [subscription.NAME]")
+            table["name"] = name
+            definitions = table.get("publication_definitions")
+            if isinstance(definitions, str):
+                key = f"subscription.{name}.publication_definitions"
+                table["publication_definitions"] = str(_resolved(key, definitions, folder))
+            warehouse = table.get("warehouse")
+            if isinstance(warehouse, str) and warehouse and not _is_absolute(warehouse):
+                table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))
+
+
+def _is_absolute(warehouse: str) -> bool:
+    return warehouse.startswith(PREFIX) or _URI.match(warehouse) is not None
+
+
+def _resolved(key: str, text: str, folder: Path) -> Path:
+    try:
+        return folder / Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{key}: the home directory of {toml(text)} is unknown") from error
+
+
+def _explained(error: ErrorDetails) -> str:
+    location = [str(part) for part in error["loc"]]
+    if location[0] == "subscription" and location[2:] == ["name"]:
+        location.pop()  # the name is no key of the file
+    model: type[BaseModel] = Config
+    if len(location) > 1:
+        tables: dict[str, type[BaseModel]] = {"spark": Spark, "http": Http}
+        model = tables.get(location[0], Table if location[2:3] == ["tables"] else Subscription)
+    return explain(error, location, [key for key in model.model_fields if key != "name"])

@@ -1,0 +1,176 @@
+"""The targets' columns as they will be when all batches formed so far are applied.
+
+Batches are formed ahead of those that are applied. A change of a target's columns is planned when the first change
+under the new definition is decoded, counts from then on, and is made when its batch is applied. A plan also depends on
+the publisher's present catalog, so planning the same definition again may give another result. Therefore a batch that
+changes columns and was interrupted is undone before anything is planned again, and the state catalog has the known
+columns as of the origin's LSN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from bridge.catalog.catalog_rows import ColumnRow
+from bridge.evolution.plan import Definition, Plan, plan
+from bridge.runtime import remedies
+from bridge.runtime.errors import NeedsResync
+from protocol.bulk.columns import RowMessages
+from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
+from protocol.codec.pgoutput import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.tables import Attribute
+    from bridge.targets.target import Target, TargetSchema
+    from protocol.values.types import ColumnType
+
+
+class TrackedState(NamedTuple):
+    """What is known at a point of the stream: tables' columns by relid, targets' columns by path."""
+
+    known: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({})
+    schemas: Mapping[str, TargetSchema] = MappingProxyType({})
+
+
+class DefinitionTracker:
+    """Follows the definitions of one stream.
+
+    Args:
+        known: The published tables' columns, by relid, as of the origin's LSN.
+        attributes: Returns a table's columns in the publisher's present catalog, for a transaction (`settled`).
+        types: Resolves (type oid, typmod).
+        warn: Called with the relation, how its target may differ from the server, and the command that removes the
+            difference.
+        variant: Whether new columns of jsonb become VARIANT.
+        unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
+    """
+
+    def __init__(
+        self,
+        subscription: str,
+        *,
+        known: Mapping[int, tuple[ColumnRow, ...]],
+        attributes: Callable[[int, int | None], Sequence[Attribute]],
+        types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
+        warn: Callable[[str, str, str], None] = lambda *_: None,
+        variant: bool = False,
+        unrepresentable: Literal["error", "null"] = "error",
+    ) -> None:
+        self._unrepresentable: Literal["error", "null"] = unrepresentable
+        self._variant = variant
+        self._subscription = subscription
+        self._attributes = attributes
+        self._types = types
+        self._warn = warn
+        self._known = dict(known)
+        self._schemas: dict[str, TargetSchema] = {}
+
+    @property
+    def state(self) -> TrackedState:
+        """What is known at this point."""
+        return TrackedState(dict(self._known), dict(self._schemas))
+
+    def restore(self, state: TrackedState) -> None:
+        """Forget what was planned since this state."""
+        self._known, self._schemas = dict(state.known), dict(state.schemas)
+
+    def plan(
+        self,
+        relation: Relation,
+        types: Sequence[ColumnType],
+        target: Target,
+        *,
+        replicated: Collection[str] | None,
+        key: Collection[str],
+        xid: int | None = None,
+    ) -> Plan:
+        """Plan how a target follows a definition. The plan counts from now on.
+
+        Args:
+            replicated: Names of the replicated columns, which the target must have; None for all.
+            xid: The transaction that brings it.
+
+        Raises:
+            NeedsResync: The target cannot follow it.
+            PublisherError: The publisher's catalog cannot be read.
+        """
+        definition = Definition(
+            (target.namespace, target.name),
+            relation.columns,
+            types,
+            replicated,
+            key,
+            self._known.get(relation.relation_id, ()),
+            self._attributes(relation.relation_id, xid),
+            (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
+            self._types,
+            value_from_text,
+            self._variant,
+            self._unrepresentable,
+        )
+        remedy = remedies.resync(self._subscription, target.qualified_name)
+        try:
+            found = plan(definition, self._schema(target))
+        except NeedsResync as error:
+            keep = f"to keep the {target.mode} so far, move {target.path} away" if target.every_change else ""
+            error.hint = "; then ".join(filter(None, (error.hint, keep, f"copy the table afresh: {remedy}")))
+            raise
+        self._known[relation.relation_id] = found.known
+        self._schemas[target.path] = found.schema
+        for warning in found.warnings:
+            self._warn(target.qualified_name, warning, remedy)
+        return found
+
+    def with_planned_schema(self, target: Target) -> Target:
+        """Return a target with its columns after all plans so far."""
+        return replace(target, schema=self._schema(target))
+
+    def _schema(self, target: Target) -> TargetSchema:
+        schema = self._schemas.get(target.path)
+        if schema is None:
+            schema = self._schemas[target.path] = target.schema
+        return schema
+
+
+def newly_known(before: TrackedState, after: TrackedState) -> dict[int, tuple[ColumnRow, ...]]:
+    """Return the tables' columns that changed between two states, by relid."""
+    return {relid: rows for relid, rows in after.known.items() if before.known.get(relid) != rows}
+
+
+def copied_columns(table: PublishedTable, attributes: Sequence[Attribute]) -> list[ColumnRow]:
+    """Return the columns of a table to copy, as the tracker knows them.
+
+    Args:
+        table: The table, as it was read before its copy.
+        attributes: Its attributes now, while a lock keeps it from being altered.
+
+    Returns:
+        The columns; none if the table was altered since it was read. A column that was added is not in the copy, and
+        must not be taken for one that is not published.
+    """
+    published = {column.name: (column.type_oid, column.typmod) for column in table.columns}
+    alive = [(a.attnum, a.name, a.type_oid, a.typmod) for a in attributes if a.name is not None]
+    if any(published.pop(name, (oid, typmod)) != (oid, typmod) for _, name, oid, typmod in alive) or published:
+        return []
+    if table.last_attnum and any(attnum > table.last_attnum for attnum, *_ in alive):
+        return []
+    names = {column.name for column in table.columns}
+    return [ColumnRow(*column, "live" if column[1] in names else "hidden") for column in alive]
+
+
+def value_from_text(type_: ColumnType, text: str) -> pa.Scalar:
+    """Read a value from its text, as from a message of the stream.
+
+    Raises:
+        ProtocolError: The text is not a value of the type, or the target's type cannot hold it.
+    """
+    relation = Relation(1, "", "", "d", (Column("value", type_.oid, type_.typmod, is_key=False),))
+    message = encode(Insert(1, (Value(ValueKind.TEXT, text.encode()),)))
+    return RowMessages([message]).decode(relation, [type_])["new_0"][0]

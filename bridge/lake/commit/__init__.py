@@ -1,0 +1,1 @@
+"""Commits a batch's changes to a Delta table: appends, rewrites, MERGEs; and takes them back."""

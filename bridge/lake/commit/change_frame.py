@@ -1,0 +1,84 @@
+"""A table's changes in the change schema (`bridge.batch.change_schema`): a DataFrame, and appended to its changelog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import VariantType
+
+from bridge.batch.batch import Staged
+from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
+from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.lake.changes.filter_changes import published_changes
+from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows
+from bridge.lake.schema import is_variant, spark_type, stored_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from bridge.batch.batch import TableChanges
+    from bridge.targets.target import TargetColumn
+
+
+def change_frame(
+    spark: SparkSession,
+    changes: TableChanges,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> DataFrame:
+    """The published changes of a target that keeps every change, a row for each, in no particular order."""
+    frame, columns, _ = published_changes(spark, changes, unrepresentable, lost)
+    operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
+    has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)
+    has_new = F.col("op").isin(INSERT, UPDATE)
+    return frame.select(
+        operations[F.col("op").cast("int")].alias(OPERATION),
+        *(F.col(name) for name in POSITION_NAMES),
+        F.when(has_old, _image("old", columns, frame)).alias(OLD),
+        F.when(has_new, _image("new", columns, frame)).alias(NEW),
+        _unchanged(columns, frame).alias(UNCHANGED),
+    )
+
+
+def append_changes(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Commit one table's changes to its changelog; arguments as of `change_frame`.
+
+    Raises:
+        PySparkException, Py4JError: The commit failed (see `bridge.lake`).
+    """
+    found = changes.changes
+    if not isinstance(found, Staged) and not len(found):
+        return  # only its columns have changed
+    rows = change_frame(spark, changes, unrepresentable, lost)
+    few = not isinstance(found, Staged) and len(found) <= ONE_FILE_ROWS
+    append_rows(rows.coalesce(1) if few else rows, changes.target.path)
+
+
+def _image(kind: str, columns: Sequence[TargetColumn], frame: DataFrame) -> Column:
+    there = frozenset(frame.columns)
+
+    def value(name: str, column: TargetColumn) -> Column:
+        if name in there:
+            return stored_column(name, column)
+        type_ = VariantType() if is_variant(column) else spark_type(column.type.arrow)
+        return F.lit(None).cast(type_).alias(column.name)
+
+    return F.struct(*(value(f"{kind}_{i}", column) for i, column in enumerate(columns)))
+
+
+def _unchanged(columns: Sequence[TargetColumn], frame: DataFrame) -> Column:
+    """The names of the columns whose value was not sent; NULL if there are none."""
+    marked = [(i, column.name) for i, column in enumerate(columns) if f"unchanged_{i}" in frame.columns]
+    if not marked:
+        return F.lit(None).cast("array<string>")
+    names = F.array_compact(F.array(*(F.when(F.col(f"unchanged_{i}"), F.lit(name)) for i, name in marked)))
+    return F.when((F.col("op") == UPDATE) & (F.size(names) > 0), names)

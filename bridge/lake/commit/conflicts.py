@@ -1,0 +1,89 @@
+"""A target whose rows have a key: how Spark finds a row by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.effects.events import BEGINS
+from bridge.lake.raise_error import raise_conflict
+from bridge.lake.schema import spark_type
+from bridge.targets.location import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from bridge.effects.net_effect import NetEffect
+    from bridge.targets.target import TargetColumn
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTarget:
+    """A target whose rows have a key.
+
+    Attributes:
+        relation: `namespace.name`.
+        key: Positions of the key's columns.
+        overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
+        keeps_beside: The Delta table has columns beside these whose values stay with their row (`Target.keeps_beside`).
+    """
+
+    relation: str
+    path: str
+    columns: tuple[TargetColumn, ...]
+    key: tuple[int, ...]
+    overwrite: bool = False
+    keeps_beside: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The replicated columns' names."""
+        return [column.name for column in self.columns]
+
+    @property
+    def key_names(self) -> list[str]:
+        """The key's columns."""
+        return [self.columns[k].name for k in self.key]
+
+    def columns_of(self, effect: NetEffect) -> list[str]:
+        """Where a net effect has the keys that it is on, and the replicated columns' new values."""
+        matches = [f"match_{k}" for k in self.key] if effect.shape.moved else []
+        return matches + self.values_of(effect)
+
+    def values_of(self, effect: NetEffect) -> list[str]:
+        """Where a net effect has the replicated columns' new values: if no key changes, those of the key once only."""
+        once = () if effect.shape.moved else self.key
+        return [f"match_{i}" if i in once else f"new_{i}" for i in range(len(self.columns))]
+
+    def source_of(self, effect: NetEffect) -> pa.Table:
+        """What a query reads that writes rows anew: `columns_of`, `ended`, `begins`, and what of a row is unchanged."""
+        effects = effect.table
+        unchanged = [name for name in effects.column_names if name.startswith("unchanged_")]
+        marks = [name for name in unchanged if pc.any(effects[name]).as_py()]
+        begins = pa.array(np.isin(effects["first"].to_numpy(), BEGINS))
+        return effects.select([*self.columns_of(effect), "ended", *marks]).append_column("begins", begins)
+
+    def keys_of(self, rows: DataFrame) -> DataFrame:
+        """The keys of rows of the target, in columns `t_<k>`."""
+        return rows.select(*(F.col(quoted(self.columns[k].name)).alias(f"t_{k}") for k in self.key))
+
+    def found(self, prefix: str) -> Column:
+        """The condition that the columns `t_<k>` have the key in the columns `<prefix>_<k>`."""
+        return reduce(and_, (F.col(f"t_{k}") == F.col(f"{prefix}_{k}") for k in self.key))
+
+    def raising(self, name: str, prefix: str) -> str:
+        """An expression, of the type of the key's first column, that raises a conflict with the key as its values."""
+        columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
+        return f"CAST({raise_conflict(name, self.relation, columns)} AS {self.key_type})"
+
+    @property
+    def key_type(self) -> str:
+        """The type of the key's first column, as Spark's SQL has it."""
+        return spark_type(self.columns[self.key[0]].type.arrow).simpleString()

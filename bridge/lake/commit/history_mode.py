@@ -1,0 +1,315 @@
+"""Commits a table's changes to its history (SCD type 2): a row for each version of a row, in one MERGE.
+
+A change becomes an event of its key; a key change becomes two, the end of the old key and the beginning of the new one.
+The target's valid version of each key comes before all events. Of the events of one transaction only the last state
+counts: no reader could see another one. Each state ends where the next one of its key begins.
+
+An unchanged TOAST value, and a column that the stream does not carry, is the one of the version before. After a key
+change that is a version of the old key.
+
+An UPDATE of a row that the target does not have is left out, as in the mirror. An INSERT of a row that it has ends the
+version that was valid: conflicts are not detected.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow.compute as pc
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.batch.batch import Staged
+from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.lake.changes.filter_changes import published_changes
+from bridge.lake.commit.bag import stored_identity
+from bridge.lake.commit.merge import merge_into
+from bridge.lake.commit.writes import append_rows
+from bridge.lake.forms import VALIDITY
+from bridge.lake.location import filled_of, read_table
+from bridge.lake.looked_up import unless_changed
+from bridge.lake.schema import is_variant, spark_type, stored_changes
+from bridge.lake.source import checkpointed
+from bridge.targets.location import quoted, sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
+
+    from bridge.batch.batch import TableChanges
+    from bridge.targets.filled import Filling
+    from bridge.targets.target import TargetColumn
+
+_THERE, _BEGIN, _CHANGE, _END = range(4)
+"""The kinds of events: the target has the row; it begins, changes, or ends."""
+
+_BEFORE_ALL: Final = -1
+_FROM_LSN, _TO_LSN, _FROM, _TO = (name for name, _ in VALIDITY)
+
+
+def apply_versions(
+    spark: SparkSession,
+    changes: TableChanges,
+    *,
+    unrepresentable: Literal["error", "null"] = "error",
+    lost: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Commit one table's changes to its history.
+
+    Args:
+        changes: Changes of a target in the mode "history". Without a key they are INSERTs and TRUNCATEs.
+
+    Raises:
+        PySparkException, Py4JError: The commit failed (see `bridge.lake`).
+    """
+    if changes.empty:
+        return  # only its columns have changed
+    frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
+    frame = stored_changes(frame, columns)
+    if any(field.filled == "default" for field in changes.target.schema):
+        frame = _with_defaults(frame, columns, filled_of(spark, changes.target.path))
+    table = _History(spark, changes.target.path, columns, key, frame)
+    truncates = _truncates(frame) if _may_truncate(changes) else []
+    events = table.events(truncated=bool(truncates))
+    moves = changes.needs_fold and bool(table.toast)
+    if moves:
+        events = table.with_moved_values(events)
+    versions = table.versions(table.resolved(events))
+    if moves:
+        versions = table.unless_changed(versions, events)
+    if not key and not truncates:
+        append_rows(versions.filter("NOT close").select(*table.inserted()), table.path)
+        return
+    merge_into(versions, table.path, lambda view: table.statement(view, min(truncates, default=None)))
+
+
+def _with_defaults(frame: DataFrame, columns: Sequence[TargetColumn], filled: Mapping[str, Filling]) -> DataFrame:
+    """Give new rows the DEFAULT of columns that only the target has."""
+    own = {i: column for i, column in enumerate(columns) if column.type.oid == 0}
+    defaults = {
+        f"new_{i}": F.expr(filled[column.name].default).cast(spark_type(column.type.arrow))
+        for i, column in own.items()
+        if filled[column.name].default and not is_variant(column)
+    }
+    born = F.col("op") == INSERT
+    return frame.withColumns({name: F.when(born, value).otherwise(F.col(name)) for name, value in defaults.items()})
+
+
+def _truncates(frame: DataFrame) -> list[tuple[int, int]]:
+    """Commit LSN and commit time, in microseconds since 1970, of each TRUNCATE."""
+    found = frame.filter(F.col("op") == TRUNCATE).select("commit_lsn", F.unix_micros("commit_time")).collect()
+    return [(int(lsn), int(time_us)) for lsn, time_us in found]
+
+
+def _may_truncate(changes: TableChanges) -> bool:
+    """Whether there may be TRUNCATEs."""
+    found = changes.changes
+    return isinstance(found, Staged) or bool(pc.any(pc.equal(found["op"], TRUNCATE), min_count=0).as_py())
+
+
+class _History:
+    """A history and the changes to it.
+
+    Args:
+        key: Positions of the key's columns; without any, each change is a row of its own.
+
+    Attributes:
+        toast: Positions of the columns that may be as in the version before.
+    """
+
+    def __init__(
+        self, spark: SparkSession, path: str, columns: tuple[TargetColumn, ...], key: tuple[int, ...], frame: DataFrame
+    ) -> None:
+        self.path = path
+        self.toast = [i for i in range(len(columns)) if f"unchanged_{i}" in frame.columns]
+        self._spark = spark
+        self._columns = columns
+        self._key = key
+        self._frame = frame
+        self._keys = [f"key_{k}" for k in range(len(key) or 2)]
+
+    def events(self, *, truncated: bool) -> DataFrame:
+        """All events: key, `at` (their order), the commit's LSN and time, `kind`, `moved`, and the values of the row.
+
+        `new_<i>` has a value, and for columns in `toast`, `known_<i>` a struct of it, NULL if it is not known.
+        """
+        frame, has_old = self._frame, any(name.startswith("old_") for name in self._frame.columns)
+        op = F.col("op")
+        moved = F.lit(False)
+        if has_old and self._key:
+            differs = reduce(or_, (~F.col(f"old_{k}").eqNullSafe(F.col(f"new_{k}")) for k in self._key))
+            moved = (op == UPDATE) & (F.col("old") != NO_OLD) & differs
+        changed = frame.filter(op != TRUNCATE)
+        kind = F.when(op == DELETE, _END).when((op == INSERT) | moved, _BEGIN).otherwise(_CHANGE)
+        keyed = self._key_columns(F.when(op == DELETE, "old").otherwise("new"), has_old=has_old)
+        found = changed.select(*keyed, *self._position(1), kind.alias("kind"), moved.alias("moved"), *self._values())
+        if has_old and self._key:
+            left = self._key_columns(F.lit("old"), has_old=True)
+            nothing = self._values(known=False)
+            ends = changed.filter(moved).select(
+                *left, *self._position(0), F.lit(_END).alias("kind"), F.lit(True).alias("moved"), *nothing
+            )
+            found = found.unionByName(ends)
+        keys = found.select(*self._keys).distinct()
+        if truncated:
+            emptied = frame.filter(op == TRUNCATE).select(*self._position(1), *self._values(known=False))
+            ends = keys.crossJoin(emptied).withColumns({"kind": F.lit(_END), "moved": F.lit(False)})
+            found = found.unionByName(ends)
+        return found.unionByName(self._there(keys)) if self._key else found
+
+    def _key_columns(self, image: Column, *, has_old: bool) -> list[Column]:
+        if not self._key:
+            return [F.col("commit_lsn").alias("key_0"), F.col("ordinal").alias("key_1")]
+        return [
+            (
+                F.when(image == "old", F.col(f"old_{k}")).otherwise(F.col(f"new_{k}")) if has_old else F.col(f"new_{k}")
+            ).alias(name)
+            for k, name in zip(self._key, self._keys, strict=True)
+        ]
+
+    @staticmethod
+    def _position(half: int) -> list[Column]:
+        """Of the two events of a key change, the end of the old key comes first."""
+        at = F.struct("commit_lsn", "ordinal", F.lit(half).alias("half")).alias("at")
+        return [at, F.col("commit_lsn"), F.col("commit_time")]
+
+    def _values(self, *, known: bool = True) -> list[Column]:
+        values = []
+        for i in range(len(self._columns)):
+            new = F.col(f"new_{i}")
+            values.append(new)
+            if i in self.toast:
+                carried = ~F.col(f"unchanged_{i}") if known else F.lit(False)
+                values.append(F.when(carried, F.struct(new.alias("value"))).alias(f"known_{i}"))
+        return values
+
+    def _there(self, keys: DataFrame) -> DataFrame:
+        """The valid versions of these keys, each as the event before all others."""
+        table = read_table(self._spark, self.path).filter(F.col(_TO_LSN).isNull())
+        names = [quoted(column.name) for column in self._columns]
+        values = []
+        for i, name in enumerate(names):
+            values.append(F.col(name).alias(f"new_{i}"))
+            if i in self.toast:
+                values.append(F.struct(F.col(name).alias("value")).alias(f"known_{i}"))
+        valid = table.select(
+            *(F.col(names[k]).alias(name) for k, name in zip(self._key, self._keys, strict=True)),
+            F.struct(
+                F.lit(_BEFORE_ALL).cast("bigint").alias("commit_lsn"),
+                F.lit(_BEFORE_ALL).cast("bigint").alias("ordinal"),
+                F.lit(0).alias("half"),
+            ).alias("at"),
+            F.lit(_BEFORE_ALL).cast("bigint").alias("commit_lsn"),
+            F.lit(None).cast("timestamp").alias("commit_time"),
+            F.lit(_THERE).alias("kind"),
+            F.lit(False).alias("moved"),
+            *values,
+        )
+        return valid.join(keys, self._keys, "left_semi")
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def _in_order(self, *further: str) -> WindowSpec:
+        return Window.partitionBy(*self._keys, *further).orderBy("at")
+
+    def resolved(self, events: DataFrame) -> DataFrame:
+        """The events that count, each with the values of its row after it, or at its end the last ones."""
+        order = self._in_order()
+        shapes = F.when(F.col("kind") != _CHANGE, F.col("kind"))
+        before = F.last(shapes, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
+        alive = F.coalesce(before != _END, F.lit(False))
+        begun = F.count(F.when(F.col("kind") == _BEGIN, 1)).over(order)
+        counting = events.withColumns({"alive": alive, "life": begun}).filter(
+            (F.col("kind") != _CHANGE) | F.col("alive")
+        )
+        within = self._in_order("life")
+        known = {f"known_{i}": F.last(f"known_{i}", ignorenulls=True).over(within) for i in self.toast}
+        return counting.withColumns(known) if known else counting
+
+    def with_moved_values(self, events: DataFrame) -> DataFrame:
+        """Give the beginnings of key changes the values that they leave as they were: the old key's, at its end.
+
+        That key may have begun by a key change, too; so this goes on while it finds values.
+        """
+        unknown = reduce(or_, (F.col(f"known_{i}").isNull() for i in self.toast))
+        wanting = F.col("moved") & (F.col("kind") == _BEGIN) & unknown
+        events = checkpointed(events)
+        left = events.filter(wanting).count()
+        while left:
+            ends = self.resolved(events).filter(F.col("moved") & (F.col("kind") == _END))
+            of_change = ends.select(
+                F.col("at.commit_lsn").alias("end_lsn"),
+                F.col("at.ordinal").alias("end_ordinal"),
+                *(F.col(f"known_{i}").alias(f"end_{i}") for i in self.toast),
+            )
+            same = (F.col("at.commit_lsn") == F.col("end_lsn")) & (F.col("at.ordinal") == F.col("end_ordinal"))
+            begins = F.col("moved") & (F.col("kind") == _BEGIN)
+            joined = events.join(of_change, same & begins, "left")
+            found = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
+            events = checkpointed(joined.withColumns(found).select(*events.columns))
+            before, left = left, events.filter(wanting).count()
+            if left == before:
+                break  # the target does not have the row
+        return events
+
+    def unless_changed(self, versions: DataFrame, events: DataFrame) -> DataFrame:
+        """Versions that are not committed if the valid ones which the target had among these events have changed."""
+        there = F.col("kind") == _THERE
+        values = [F.expr(stored_identity(f"new_{i}", self._columns[i])).alias(f"new_{i}") for i in self.toast]
+        keys = events.filter(~there).select(*self._keys).distinct()
+        looked_up = events.filter(there).select(*self._keys, *values)
+        return unless_changed(versions, looked_up, self._there(keys).select(*self._keys, *values))
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    def versions(self, events: DataFrame) -> DataFrame:
+        """The rows that the MERGE inserts, and (`close`) the valid versions that it ends."""
+        latest = F.row_number().over(Window.partitionBy(*self._keys, "commit_lsn").orderBy(F.col("at").desc()))
+        states = events.withColumn("latest", latest).filter("latest = 1")
+        order = Window.partitionBy(*self._keys).orderBy("commit_lsn")
+        chained = states.select(
+            *self._keys,
+            F.col("kind"),
+            *(
+                F.col(f"known_{i}.value" if i in self.toast else f"new_{i}").alias(f"new_{i}")
+                for i in range(len(self._columns))
+            ),
+            F.col("commit_lsn").alias(_FROM_LSN),
+            F.lead("commit_lsn").over(order).alias(_TO_LSN),
+            F.col("commit_time").alias(_FROM),
+            F.lead("commit_time").over(order).alias(_TO),
+        )
+        close = F.col("kind") == _THERE
+        counts = F.col("kind").isin(_BEGIN, _CHANGE) | (close & F.col(_TO_LSN).isNotNull())
+        return chained.filter(counts).withColumn("close", close).drop("kind")
+
+    def inserted(self) -> list[Column]:
+        """The columns of new rows, as the table has them."""
+        values = [F.col(f"new_{i}").alias(column.name) for i, column in enumerate(self._columns)]
+        return [*values, *(F.col(name) for name, _ in VALIDITY)]
+
+    def statement(self, view: str, truncate: tuple[int, int] | None) -> str:
+        """The MERGE statement.
+
+        Args:
+            truncate: The first TRUNCATE, which ends the versions of all other keys: its commit LSN and time.
+        """
+        names = [quoted(column.name) for column in self._columns]
+        found = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
+        condition = " AND ".join(["s.close", f"t.{_TO_LSN} IS NULL", *found])
+        columns = ", ".join([*names, *(name for name, _ in VALIDITY)])
+        values = ", ".join([*(f"s.new_{i}" for i in range(len(names))), *(f"s.{name}" for name, _ in VALIDITY)])
+        clauses = [
+            f"WHEN MATCHED THEN UPDATE SET t.{_TO_LSN} = s.{_TO_LSN}, t.{_TO} = s.{_TO}",
+            f"WHEN NOT MATCHED AND NOT s.close THEN INSERT ({columns}) VALUES ({values})",
+        ]
+        if truncate is not None:
+            lsn, time_us = truncate
+            clauses.append(
+                f"WHEN NOT MATCHED BY SOURCE AND t.{_TO_LSN} IS NULL "
+                f"THEN UPDATE SET t.{_TO_LSN} = {lsn}, t.{_TO} = TIMESTAMP_MICROS({time_us})"
+            )
+        return f"MERGE INTO {sql_name(self.path)} AS t USING {view} AS s ON {condition} {' '.join(clauses)}"

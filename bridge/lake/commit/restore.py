@@ -1,0 +1,138 @@
+"""Reverts a batch's commits: restores each table, with its columns, to the version before the first of them.
+
+The tables' histories tell what a batch has committed, because each commit's user metadata names its batch; so it does
+not matter whether Spark answered. RESTORE is a commit too: a table that was restored before, by an undo that was cut
+short or by hand, does not have the batch any more. The table of logical messages is not restored, because it may serve
+several subscriptions: the batch's own rows are deleted.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bridge.lake.commit import messages
+from bridge.lake.commit.writes import commit_nothing
+from bridge.lake.log.history import History
+from bridge.lake.log.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
+from bridge.lake.log_commits import described_commits
+from bridge.lake.retry import retry_commit
+from bridge.lake.table import written_schema
+from bridge.targets.location import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+    from structlog.typing import FilteringBoundLogger
+
+    from protocol.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneBatch:
+    """The batch whose commits are reverted.
+
+    Attributes:
+        doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see
+            `History.doubtful_beyond`). Of the table of logical messages, a DELETE that was made already is not
+            repeated.
+    """
+
+    app_id: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+    doubtful: bool = False
+
+    @property
+    def fence(self) -> CommitStamp:
+        """The stamp of an empty commit that keeps out a late one of the batch: Delta refuses it.
+
+        The batch may be of a process that was killed, or of an attempt that Spark did not answer, and Spark may still
+        be committing.
+        """
+        return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True)
+
+    def versions(self, history: History, position: Lsn) -> list[int]:
+        """The versions to restore one after the other, to bring a table back to where it was before the batch."""
+        if self.doubtful:
+            return history.doubtful_beyond(position)
+        first = history.first_beyond(position)
+        return [] if first is None else [first - 1]
+
+
+def restore_tables(
+    spark: SparkSession,
+    tables: Mapping[str, Lsn],
+    batch: UndoneBatch,
+    *,
+    fence: bool,
+    on_restored: Callable[[], None],
+    own_messages: Iterable[messages.BatchRows] = (),
+    log: FilteringBoundLogger | None = None,
+) -> None:
+    """Restore tables to where they were before a batch, where they have commits of it.
+
+    Args:
+        spark: The caller's own session: the commits' user metadata is a setting of the session.
+        tables: The position of each Delta table before the batch; one that does not exist is ignored.
+        fence: An earlier process, or a Spark that did not answer, may still commit it.
+        on_restored: Called after each RESTORE, and after the DELETE of messages.
+        own_messages: The batch's rows in tables of logical messages, where it may have some.
+
+    Raises:
+        TargetBusy: Concurrent commits made every attempt fail; the undo has to be called again.
+        TargetError: Another writer has changed rows after the batch's commit, which would be lost; or has restored a
+            table to before earlier batches.
+    """
+
+    def restore(path: str, position: Lsn) -> None:
+        for version in batch.versions(_history(spark, path), position):
+            spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {version}").collect()
+            _bring_back(spark, path)
+            on_restored()
+
+    def delete(own: messages.BatchRows) -> None:
+        if messages.delete(spark, own):
+            on_restored()
+
+    def part(path: str, what: Callable[[], None]) -> None:
+        if fence:
+            fence_table(spark, path, batch, log)
+        retry_commit(what, path, log)
+
+    spark.conf.set(USER_METADATA, batch.fence.user_metadata)
+    try:
+        with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
+            parts = [pool.submit(part, path, partial(restore, path, position)) for path, position in tables.items()]
+            parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
+        for one in parts:
+            one.result()
+    finally:
+        spark.conf.unset(USER_METADATA)
+
+
+def fence_table(spark: SparkSession, path: str, batch: UndoneBatch, log: FilteringBoundLogger | None = None) -> None:
+    """Keep a late commit of a batch out of a table, if the table exists."""
+    if (schema := written_schema(spark, path)) is not None:
+        retry_commit(lambda: commit_nothing(spark, path, schema, batch.fence), path, log)
+
+
+def _history(spark: SparkSession, path: str) -> History:
+    return History(path, lambda latest: described_commits(spark, path, latest))
+
+
+def _bring_back(spark: SparkSession, path: str) -> None:
+    """Bring back what another writer committed between the look at the history and the RESTORE, which reverted it.
+
+    Raises:
+        TargetError: There was such a commit: the batch cannot be undone any more.
+    """
+    history = _history(spark, path)
+    undo = history.last_undo()
+    lost = None if undo is None else history.reverted_by(undo)
+    if undo is not None and undo.restored is not None and lost is not None:
+        spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {undo.version - 1}").collect()
+        raise history.would_be_lost(undo.restored + 1, lost)

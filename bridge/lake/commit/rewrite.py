@@ -1,0 +1,211 @@
+"""Commits to a table of a file or two by joining its rows with a batch's effects, and writing what comes of them.
+
+A MERGE reads the table twice, first to find the files that it touches, and shuffles them if there are new rows. With
+random keys it touches both files anyway. Here the table is read once, and each task writes what it reads.
+
+The commit is a transaction that is begun here: the table's columns, properties and size are looked at in it, its query
+reads the version that the commit replaces, and if another writer commits meanwhile, Delta makes it fail. A row that
+begins in the batch and is there already fails the query. Rows that are missing are only counted, as by a MERGE.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.utils import is_remote
+
+from bridge.lake.commit.key_condition import key_condition
+from bridge.lake.commit.sessions import commit_session, is_tiny
+from bridge.lake.location import overwrite_where, read_table
+from bridge.lake.raise_error import error_object
+from bridge.lake.schema import has_variant, stored_column
+from bridge.lake.source import arrow_source
+from bridge.lake.table import still_vectors
+from bridge.lake.transaction import RowCounter, can_begin, transaction
+from bridge.spark.outcome import SPARK_ERRORS
+from bridge.targets.location import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.effects.net_effect import NetEffect
+    from bridge.lake.commit.conflicts import KeyedTarget
+    from bridge.lake.table import TableSize
+
+_MOST_FILES: Final = 2
+_MOST_BYTES: Final = 64 << 20
+"""Of a larger table, or one of more files, a MERGE may leave out files that it does not touch."""
+
+_MOST_EFFECTS: Final = 50_000
+"""More are not broadcast."""
+
+_EXISTS: Final = "pgbridge_exists"
+"""Marks the error that a row is there which begins in the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A commit that was made, or left out by Delta.
+
+    Attributes:
+        as_expected: Each row that effects are on was there; also if Delta has left the commit out.
+        read_version: The version that it replaced.
+    """
+
+    as_expected: bool
+    read_version: int
+
+
+def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, size: TableSize) -> Joined | None:
+    """Commit a net effect to a table of a file or two, if no row is in the way of one that begins.
+
+    Args:
+        effect: The net effect, of at least one row; clear.
+        size: Its size, now or some calls ago.
+
+    Returns:
+        What became of the commit; None if nothing is committed.
+    """
+    if not (_fits(size) and can_begin(spark, keyed.path) and _is_simple(effect, overwrite=keyed.overwrite)):
+        return None
+    tiny = is_tiny(len(effect.table), size.size_bytes)
+    session = commit_session(spark, "tiny" if tiny else "small")
+    with transaction(session, keyed.path) as begun, arrow_source(session, keyed.source_of(effect)) as effects:
+        table = read_table(session, keyed.path)
+        if not _fits(begun.size) or sorted(begun.columns) != sorted(keyed.names) or has_variant(table.schema):
+            return None  # a MERGE keeps the values of other columns
+        updated, deleted = RowCounter(session), RowCounter(session)
+        try:
+            made = begun.overwrite(_rows(effects, table, keyed, effect, updated, deleted))
+        except SPARK_ERRORS as error:
+            if error_object(error, _EXISTS) is None:
+                raise
+            return None
+        wanted = effect.shape.puts, effect.shape.deletes
+        return Joined(not made or (updated.rows, deleted.rows) == wanted, begun.read_version)
+
+
+def _is_simple(effect: NetEffect, *, overwrite: bool) -> bool:
+    """Whether they are few, a row that is missing changes nothing, and one that is there must not be if it begins."""
+    shape = effect.shape
+    replaces = overwrite and (shape.new or shape.brief)
+    return len(effect.table) <= _MOST_EFFECTS and not (shape.leaves or shape.reborn or replaces)
+
+
+def _fits(size: TableSize) -> bool:
+    return size.plain and size.files <= _MOST_FILES and size.size_bytes <= _MOST_BYTES
+
+
+def _rows(
+    effects: DataFrame,
+    table: DataFrame,
+    keyed: KeyedTarget,
+    effect: NetEffect,
+    updated: RowCounter,
+    deleted: RowCounter,
+) -> DataFrame:
+    """The table's rows after the effects, in as many partitions as the table is read in."""
+    shape, values = effect.shape, keyed.values_of(effect)
+    # by position: a column may have the name of one of the effects'
+    old = table.select(*(F.col(quoted(name)).alias(f"old_{i}") for i, name in enumerate(keyed.names)))
+    same_key = reduce(and_, (F.col(f"old_{k}") == F.col(f"match_{k}") for k in keyed.key))
+    met = old.join(F.broadcast(effects), same_key, "left")
+    found = F.col(f"match_{keyed.key[0]}").isNotNull()
+    if shape.puts:
+        met = met.filter(updated.counting(found & ~F.col("ended")))
+    if shape.deletes:
+        met = met.filter(deleted.counting(found & F.col("ended")))
+    if shape.new or shape.brief:
+        exists = F.raise_error(F.lit(json.dumps({_EXISTS: True}))).cast("boolean")
+        met = met.filter(F.when(found & F.col("begins"), exists).otherwise(~(found & F.col("ended"))))
+    elif shape.deletes:
+        met = met.filter(~(found & F.col("ended")))
+    columns = []
+    for i, (value, column) in enumerate(zip(values, keyed.columns, strict=True)):
+        put = found
+        if (mark := f"unchanged_{i}") in effects.columns:
+            put &= ~F.coalesce(F.col(mark), F.lit(False))
+        columns.append(F.when(put, stored_column(value, column)).otherwise(F.col(f"old_{i}")).alias(column.name))
+    rows = met.select(*columns)
+    if shape.new:
+        new = effects.filter("begins AND NOT ended").select(*map(stored_column, values, keyed.columns)).coalesce(1)
+        rows = rows.unionByName(new).coalesce(_MOST_FILES)
+    return rows
+
+
+# --- Commits to a large table by deleting the rows with a batch's keys and writing what they became, in one overwrite.
+#
+# A MERGE finds rows by a join, for which it reads the key's column of every file that may have one of the keys, three
+# times; with random keys that is all of the table. Here the keys are constants (`bridge.lake.commit.key_condition`).
+#
+# The query whose rows are written checks that the table has each row that the effects are on, and no other of them. So
+# the check is part of the commit: it reads the version that Delta deletes from, and if another writer changes these
+# rows meanwhile, Delta makes the commit fail.
+
+MOST_KEYS: Final = 5_000
+MOST_KEY_BYTES: Final = 512 << 10
+"""More are not looked for so. Delta's log has the condition, too, which is about twice as long as the keys."""
+
+_OTHER_ROWS: Final = "pgbridge_other_rows"
+"""Marks the error that the table has other rows than the effects are on."""
+
+
+def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, size: TableSize) -> bool:
+    """Commit a net effect to a table with deletion vectors, if it has each row that the effects are on, and no other.
+
+    Args:
+        effect: The net effect, of at least one row; clear.
+
+    Returns:
+        Whether it is committed, or Delta has left it out, because the table has the batch already. If not, nothing is.
+    """
+    if is_remote() or not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
+        return False  # a Connect server would send the condition back with each plan
+    key = keyed.key[0]
+    keys = effect.table[f"match_{key}"].drop_null()
+    condition = key_condition(quoted(keyed.names[key]), keys) if keys.nbytes <= MOST_KEY_BYTES else None
+    if condition is None:
+        return False
+    session = commit_session(spark, "keys")
+    table = read_table(session, keyed.path)
+    if sorted(table.columns) != sorted(keyed.names) or not still_vectors(session, keyed.path):
+        return False  # a MERGE keeps the values of other columns, and a change data feed shows its updates as such
+    with arrow_source(session, keyed.source_of(effect)) as effects:
+        try:
+            overwrite_where(
+                _rows_of_keys(effects, table.filter(condition), keyed, keyed.values_of(effect)), keyed.path, condition
+            )
+        except SPARK_ERRORS as error:
+            if error_object(error, _OTHER_ROWS) is None:
+                raise
+            return False
+    return True
+
+
+def _rows_of_keys(effects: DataFrame, before: DataFrame, keyed: KeyedTarget, values: Sequence[str]) -> DataFrame:
+    """The new rows as the target's columns store them; values that are unchanged are those of the rows before."""
+    marks = {int(name.removeprefix("unchanged_")): name for name in effects.columns if name.startswith("unchanged_")}
+    key = keyed.key[0]
+    old = before.select(
+        F.col(quoted(keyed.names[key])).alias("old_key"),
+        *(F.col(quoted(keyed.names[i])).alias(f"old_{i}") for i in marks),
+    )
+    old = old.withColumn("times", F.count("*").over(Window.partitionBy("old_key")))
+    # a sort-merge join: the old values may be large, and a broadcast would hold them in the driver
+    met = effects.join(old.hint("merge"), F.col(f"match_{key}") == F.col("old_key"), "left")
+    as_expected = F.col("times").eqNullSafe(F.when(~F.col("begins"), F.lit(1)))
+    other_rows = F.raise_error(F.lit(json.dumps({_OTHER_ROWS: True}))).cast("boolean")
+    left = met.filter(F.when(as_expected, ~F.col("ended")).otherwise(other_rows))
+    columns = list(map(stored_column, values, keyed.columns))
+    for i, mark in marks.items():
+        stays = F.col(mark) & ~F.col("begins")
+        columns[i] = F.when(stays, F.col(f"old_{i}")).otherwise(columns[i]).alias(keyed.names[i])
+    return left.select(*columns).coalesce(1)

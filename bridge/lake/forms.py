@@ -1,0 +1,210 @@
+"""The columns of a Delta table in each mode, from those of the published table and back; and the layout of its files.
+
+mirror     the published table's columns
+changelog  the change schema (`bridge.batch.change_schema`), with these columns in `old` and `new`
+history    the published table's columns, and those of `VALIDITY`
+
+Delta 4.4 forgets a table's layout in most overwrites: the clustering columns unless the overwrite is of the rows that
+meet a condition, and both kinds if the columns are replaced, too. Here are overwrites that keep it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import types as spark_types
+
+from bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
+from bridge.lake.location import filled_of, overwrite_table, read_table
+from bridge.lake.schema import spark_schema, spark_type, target_schema_of
+from bridge.runtime.errors import TargetError
+from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from bridge.targets.layout_rules import check_layout
+from bridge.targets.location import quoted, sql_name
+from protocol.values.types import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bridge.targets.target import Mode, TargetColumn, TargetSchema
+
+VALIDITY: Final = (
+    ("valid_from_lsn", pa.int64()),
+    ("valid_to_lsn", pa.int64()),
+    ("valid_from", pa.timestamp("us", "UTC")),
+    ("valid_to", pa.timestamp("us", "UTC")),
+)
+"""The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
+and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
+
+VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
+
+_PARTITIONS = "# Partition Information"
+
+_HEADER = "# col_name"
+
+
+def delta_schema(
+    mode: Mode, fields: Sequence[tuple[str, pa.DataType]], relation: str, variants: Collection[str] = ()
+) -> spark_types.StructType:
+    """The Delta table's columns for a published table with these columns, of which `variants` become VARIANT.
+
+    Raises:
+        TargetError: A column has the name of one that the mode adds.
+    """
+    if mode == "history":
+        if taken := [name for name, _ in fields if name.lower() in VALIDITY_NAMES]:
+            raise TargetError(
+                f'table "{relation}" cannot have a history: its column "{taken[0]}" has the name of one that a '
+                "history adds",
+                hint='set mode = "changelog" for the table, or leave the column out by a column list',
+            )
+        return spark_schema([*fields, *VALIDITY], variants)
+    if mode == "changelog":
+        row = spark_schema(fields, variants)
+        return spark_types.StructType(
+            [
+                spark_types.StructField(field.name, row if field.name in {OLD, NEW} else spark_type(field.type))
+                for field in change_schema(())
+            ]
+        )
+    if mode == "mirror" and _is_history(fields):
+        raise TargetError(
+            f'table "{relation}" cannot be mirrored: its columns {", ".join(VALIDITY_NAMES)} are those by which '
+            "pgbridge knows a history",
+            hint='set mode = "changelog" for the table, or leave one of them out by a column list',
+        )
+    return spark_schema(fields, variants)
+
+
+def check_new_table(relation: str, mode: Mode, layout: Layout, columns: Sequence[TargetColumn]) -> None:
+    """Check the layout of a Delta table that is not made yet.
+
+    Raises:
+        TargetError: The Delta table cannot have it.
+    """
+    if layout != NO_LAYOUT:
+        variants = [column.name for column in columns if column.type.place is Place.VARIANT]
+        schema = delta_schema(mode, [(column.name, column.type.arrow) for column in columns], relation, variants)
+        check_layout(relation, layout, target_schema_of(schema))
+
+
+def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetSchema:
+    """The published table's columns in a Delta table; the inverse of `delta_schema`.
+
+    Raises:
+        TargetError: The Delta table is of another mode.
+    """
+    others = [field for field in schema.fields if field.name not in {OLD, NEW}]
+    if mode == "changelog":
+        wanted = [field for field in delta_schema(mode, (), "").fields if field.name not in {OLD, NEW}]
+        images = [field.dataType for field in schema.fields if field.name in {OLD, NEW}]
+        named = {field.name: field.dataType for field in others}
+        if len(images) != 2 or any(named.get(field.name) != field.dataType for field in wanted):
+            raise _of_another_mode(mode, path)
+        image = schema[NEW].dataType
+        if not isinstance(image, spark_types.StructType):
+            raise _of_another_mode(mode, path)
+        return target_schema_of(image)
+    fields = target_schema_of(schema)
+    is_history = _is_history([(field.name, field.arrow) for field in fields])
+    if is_history != (mode == "history"):
+        raise _of_another_mode(mode, path)
+    return tuple(field for field in fields if field.name not in VALIDITY_NAMES) if is_history else fields
+
+
+def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
+    return sorted(field for field in fields if field[0] in VALIDITY_NAMES) == sorted(VALIDITY)
+
+
+def _of_another_mode(mode: Mode, path: str) -> TargetError:
+    return TargetError(
+        f'the Delta table at {path} is no {mode}, which mode = "{mode}" needs',
+        hint="move it away and have the table copied afresh: pgbridge refresh SUB --resync TABLE; or put the mode back",
+    )
+
+
+def copied_rows_as(mode: Mode, rows: DataFrame, snapshot_lsn: int) -> DataFrame:
+    """Rows of an initial copy in the columns of a Delta table.
+
+    In a changelog each is an INSERT, in a history a version, as of the LSN just before the snapshot's: whatever the
+    stream brings comes after.
+    """
+    lsn = F.lit(snapshot_lsn - 1).cast("bigint")
+    if mode == "history":
+        nothing = [F.lit(None).cast(spark_type(arrow)).alias(name) for name, arrow in VALIDITY[1:]]
+        return rows.select("*", lsn.alias(VALIDITY[0][0]), *nothing)
+    if mode == "changelog":
+        row = F.struct(*(F.col(quoted(name)).alias(name) for name in rows.columns))
+        values = {
+            OPERATION: F.lit("INSERT"),
+            "commit_lsn": lsn,
+            "ordinal": F.monotonically_increasing_id(),
+            NEW: row,
+            OLD: F.lit(None).cast(rows.schema),
+        }
+        nulls = {f.name: F.lit(None).cast(spark_type(f.type)) for f in change_schema(()) if f.name not in values}
+        return rows.select(*((values | nulls)[name].alias(name) for name in change_schema(()).names))
+    return rows
+
+
+def layout_of(spark: SparkSession, location: str) -> Layout:
+    """The layout of an existing table."""
+    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("clusteringColumns", "partitionColumns")
+    clustering, partitions = detail.collect()[0]
+    return Layout(tuple(map(_unquoted, clustering or ())), tuple(partitions))
+
+
+def partition_columns(spark: SparkSession, location: str) -> tuple[str, ...]:
+    """The partition columns of an existing table. Unlike DESCRIBE DETAIL, it does not look at the table's files."""
+    names = [row[0] for row in spark.sql(f"DESCRIBE TABLE {sql_name(location)}").collect()]
+    if _PARTITIONS not in names:
+        return ()
+    listed = names[names.index(_PARTITIONS) + 1 :]
+    end = next((i for i, name in enumerate(listed) if not name or (name.startswith("# ") and name != _HEADER)), None)
+    return tuple(_unquoted(name) for name in listed[:end] if name != _HEADER)
+
+
+def clauses(layout: Layout) -> str:
+    """The clause of CREATE TABLE for a layout; empty for none."""
+    if layout.cluster_by:
+        return f" CLUSTER BY ({_listed(layout.cluster_by)})"
+    return f" PARTITIONED BY ({_listed(layout.partition_by)})" if layout.partition_by else ""
+
+
+def overwrite_keeping(rows: DataFrame, location: str, options: Mapping[str, str], layout: Layout) -> None:
+    """Replace all rows of a table in one commit, and keep its columns, filled if the rows lack them, and its layout."""
+    missing = [name for name in layout.partition_by if name not in rows.columns]
+    if missing:  # Delta adds other columns by itself, and those that their definition fills
+        types, filled = read_table(rows.sparkSession, location).schema, filled_of(rows.sparkSession, location)
+        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
+        rows = rows.withColumns(nulls)
+    condition = {"replaceWhere": "true"} if layout.cluster_by else {}
+    overwrite_table(rows, location, {**options, **condition})
+
+
+def overwrite_with_columns(rows: DataFrame, location: str, options: Mapping[str, str], layout: Layout) -> Layout:
+    """Replace all rows and the columns of a table, and keep, and return, what the new columns allow of its layout.
+
+    Clustering columns come back by a second commit.
+    """
+    there = frozenset(rows.columns)
+    partitions = tuple(name for name in layout.partition_by if name in there)
+    clustering = tuple(name for name in layout.cluster_by if name in there)
+    overwrite_table(rows, location, {**options, "overwriteSchema": "true"}, partitions)
+    if clustering:
+        rows.sparkSession.sql(f"ALTER TABLE {sql_name(location)} CLUSTER BY ({_listed(clustering)})").collect()
+    return Layout(clustering, partitions)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def _unquoted(name: str) -> str:
+    """A top-level column as a name; Spark and Delta quote those that are no plain identifiers."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") else name

@@ -1,0 +1,171 @@
+"""Reads and writes the Delta table at a location, and says where its files are.
+
+Everything that depends on whether that is a path or a table of a catalog is here and in `bridge.targets.location`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.utils import is_remote
+
+from bridge.runtime.errors import TargetError
+from bridge.runtime.warehouse import SPARK_CATALOG
+from bridge.targets.filled import filled_columns
+from bridge.targets.location import catalog_parts, quoted, sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from bridge.targets.filled import Filling
+
+_NOTHING_AT_PATH: Final = frozenset({"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"})
+_NO_DELTA_TABLE: Final = frozenset({"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"})
+_NOT_IN_CATALOG: Final = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
+
+_places: Final[dict[str, str]] = {}
+
+
+def read_table(spark: SparkSession, location: str, *, version: int | None = None) -> DataFrame:
+    """The table's rows, of its latest version or of another."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(location) if catalog_parts(location) is None else reader.table(sql_name(location))
+
+
+def append_table(rows: DataFrame, location: str, options: Mapping[str, str] | None = None) -> None:
+    """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
+    rows.writeTo(sql_name(location)).options(**(options or {})).append()
+
+
+def overwrite_table(
+    rows: DataFrame, location: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> None:
+    """Replace all rows of the table by rows under its column names, in one commit.
+
+    Args:
+        partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
+    """
+    # a session may have "dynamic" by default, which replaces the partitions of these rows only
+    options = {**options, "partitionOverwriteMode": "static"}
+    writer = rows.write.format("delta").mode("overwrite").options(**options)
+    if catalog_parts(location) is None:
+        writer.partitionBy(*partition_by).save(location)
+    elif partition_by:  # a catalog's are expressions
+        writer.partitionBy(*map(quoted, partition_by)).saveAsTable(sql_name(location))
+    else:  # saveAsTable would create a table that has vanished
+        rows.writeTo(sql_name(location)).options(**options).overwrite(F.lit(True))
+
+
+def overwrite_where(rows: DataFrame, location: str, condition: str) -> None:
+    """Replace the table's rows that meet a condition of SQL by rows that do, too, in one commit.
+
+    A table that has vanished is not created again.
+    """
+    rows.writeTo(sql_name(location)).overwrite(F.expr(condition))
+
+
+def find_schema(spark: SparkSession, location: str) -> StructType | None:
+    """The table's columns; None if there is nothing at the location.
+
+    Raises:
+        TargetError: There is something else than a Delta table, or Spark does not know the catalog.
+    """
+    try:
+        if catalog_parts(location) is not None:
+            _look_up(spark, location)
+        return read_table(spark, location).schema
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        in_catalog = catalog_parts(location) is not None
+        if condition in (_NOT_IN_CATALOG if in_catalog else _NOTHING_AT_PATH):
+            _check_catalog(spark, location, error)
+            return None
+        if in_catalog and condition.startswith("EXPECT_TABLE_NOT_VIEW"):
+            raise _not_delta(location, "a view") from error
+        if in_catalog and condition in _NOTHING_AT_PATH | _NO_DELTA_TABLE:
+            raise TargetError(
+                f"the catalog has the table {location}, but its files are gone",
+                hint=f"restore them from a backup; or run in Spark: DROP TABLE {sql_name(location)}; "
+                "then have the table copied afresh: pgbridge refresh SUB --resync TABLE",
+            ) from error
+        if condition in _NO_DELTA_TABLE:
+            raise TargetError(
+                f"{location} exists, but is not a Delta table",
+                hint="move it away, or configure another warehouse",
+            ) from error
+        _check_catalog(spark, location, error)
+        raise
+
+
+def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
+    """How the columns of an existing table are filled in rows that lack them, by name.
+
+    A Connect server tells neither how columns are generated, nor of a CHECK: there it is as if there were none of both,
+    and none is refused.
+    """
+    if is_remote():
+        fields = json.loads(read_table(spark, location).schema.json())["fields"]
+        return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
+    metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
+    return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
+
+
+def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:
+    """The path or URI of the table's files; None if a catalog lacks the table. A catalog is asked once, and `now`."""
+    if catalog_parts(location) is None:
+        return location
+    if not now and location in _places:
+        return _places[location]
+    return None if find_schema(spark, location) is None else _places[location]
+
+
+def _look_up(spark: SparkSession, location: str) -> str:
+    """Ask the catalog where a table's files are.
+
+    Raises:
+        TargetError: It is not a Delta table.
+        AnalysisException: There is none.
+    """
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("format", "location").collect()[0]
+    except AnalysisException:
+        _places.pop(location, None)
+        raise
+    if detail.format != "delta":
+        _places.pop(location, None)
+        raise _not_delta(location, f"a table of the format {detail.format}")
+    place = str(detail.location)
+    if place.startswith("file:"):  # not encoded as a URI would be
+        place = "/" + place.removeprefix("file:").lstrip("/")
+    _places[location] = place
+    return place
+
+
+def _not_delta(location: str, what: str) -> TargetError:
+    return TargetError(
+        f"{location} is {what}, not a Delta table", hint="rename or drop it in Spark, or configure another warehouse"
+    )
+
+
+def _check_catalog(spark: SparkSession, location: str, error: Exception) -> None:
+    parts = catalog_parts(location)
+    if parts is not None and not knows_catalog(spark, parts[0]):
+        raise TargetError(
+            f'Spark knows no catalog "{parts[0]}", which {location} is in',
+            hint=f'set "spark.sql.catalog.{parts[0]}" in [spark.conf], or correct warehouse',
+        ) from error
+
+
+def knows_catalog(spark: SparkSession, catalog: str) -> bool:
+    """Whether Spark has a catalog of that name."""
+    return catalog == SPARK_CATALOG or spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None

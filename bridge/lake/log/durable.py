@@ -1,0 +1,145 @@
+"""Flushes what Spark has written to a local file system, before it is confirmed as durable.
+
+Delta's log store for local files renames a commit into place and does not fsync. The kernel writes the files some 30
+seconds later, when the catalog and the slot have long recorded the batch: a power cut in between would lose it. Object
+stores and HDFS keep what was put or closed, so nothing is done for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from bridge.runtime import remedies
+from bridge.runtime.errors import StateError
+from bridge.runtime.process import fsync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_MANY = 200
+"""With more new files than this, one syncfs takes less time than an fsync of each."""
+
+_SYNCFS_TELLS = (5, 8)
+"""Since this version of Linux, syncfs tells of files that could not be written; before, it never does: syncfs(2)."""
+
+
+class LocalTables:
+    """Remembers which files of local Delta tables were flushed.
+
+    Delta never writes to a file again (except the hint `_last_checkpoint`, which readers can do without), so each file
+    is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's checksums of all these.
+
+    Args:
+        place_of: Returns the path or URI of the files of the table at a location; None if there is none.
+            By default the location is that path.
+    """
+
+    def __init__(self, place_of: Callable[[str], str | None] = str) -> None:
+        self._place_of = place_of
+        self._flushed: dict[Path, frozenset[str]] = {}
+
+    def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
+        """Flush all that was committed to these tables before the call, so that it survives a power cut.
+
+        A table's whole file system is flushed the first time, because an earlier process may have left files unflushed,
+        and if many files are new. Where the kernel would not tell of an error then, each file is flushed instead.
+
+        Args:
+            paths: Delta tables; those that are not on a local file system, or do not exist, are ignored.
+            begin: Called before the first of them is flushed. An error of the file system is reported once: whoever
+                must not rely on a flush that fails has to remember beforehand that it was begun.
+
+        Raises:
+            StateError: The file system reports an error.
+        """
+        begun = False
+        for folder in filter(None, (local_folder(place) for place in map(self._place_of, paths) if place is not None)):
+            if not folder.is_dir():
+                continue
+            found = frozenset(_files(folder))  # files that are written from here on are left to the next call
+            flushed = self._flushed.get(folder)
+            if not begun:
+                begin()
+                begun = True
+            try:
+                new = found - (flushed or frozenset())
+                if _syncfs_tells() and (flushed is None or len(new) > _MANY):
+                    _flush_file_system(folder)
+                else:
+                    _flush(folder, new, folders_above=flushed is None)
+            except OSError as error:
+                raise StateError(
+                    f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
+                    hint="check the disk; what pgbridge wrote last is written again, to new files. The kernel may have "
+                    "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
+                    f"repair: {remedies.resync('SUB', 'TABLE')}",
+                ) from error
+            self._flushed[folder] = found
+
+
+def local_folder(path: str) -> Path | None:
+    """The folder of a table's path; None if the path is not on a local file system."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return Path(path) if path.startswith("/") else None
+
+
+def real_location(path: str) -> str:
+    """A path that is the same for all that lead to one table: over links, as `file:` URI, by another scheme of S3."""
+    folder = local_folder(path)
+    return re.sub("^s3[an]?://", "s3a://", path) if folder is None else os.path.realpath(folder)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        yield from (f"{parent}/{name}" for name in names)
+
+
+def _syncfs_tells() -> bool:
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return version is not None and (int(version[1]), int(version[2])) >= _SYNCFS_TELLS
+
+
+def _flush(folder: Path, files: Iterable[str], *, folders_above: bool) -> None:
+    """Fsync files, then the folders from theirs up to `folder`, the deepest first; also those above, if wanted.
+
+    A folder above that may not be opened was not made by pgbridge.
+    """
+    parents: set[Path] = set()
+    for file in files:
+        if _flush_one(file):
+            parents.update(parent for parent in Path(file).parents if parent.is_relative_to(folder))
+    for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
+        _flush_one(str(parent))
+    device = folder.stat().st_dev
+    for above in folder.parents if folders_above else ():
+        with suppress(PermissionError):
+            if above.stat().st_dev == device:
+                _flush_one(str(above))
+
+
+def _flush_one(path: str) -> bool:
+    """Fsync a file or folder; False if it was removed meanwhile (a temporary file, or VACUUM)."""
+    try:
+        fsync(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _flush_file_system(folder: Path) -> None:
+    """Call syncfs(2) on the file system of a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(folder))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,367 @@
+"""Reads a Delta table's history: which commits of a batch the table has, and which commits followed them.
+
+A RESTORE reverts every commit after the version it names, whoever made it. So the history is walked from a RESTORE to
+that version, and the commits in between do not count.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bridge.runtime.errors import TargetError
+from bridge.targets.location import sql_name
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+KEEP_ROWS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG", "CLUSTER BY"}
+)
+"""Operations that keep the rows: nothing is lost if they are reverted too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of the history.
+
+    Attributes:
+        origin: The application id of its batch or copy; empty for other writers' commits.
+        end_lsn: That batch's end, as text.
+        restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
+        start_lsn: The batch's start, as text; of a copy, its end.
+        last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
+        made_ms: When Delta made the commit, in milliseconds since 1970.
+        retention_ms: The retention of a VACUUM that begins here; None for other operations.
+        timeline: The publisher's timeline that the position is on; None if it is not known.
+        part: Other commits of the batch to the table follow this one.
+        given_up: No rows are of the batch: it is taken back here, or kept from committing late.
+    """
+
+    version: int
+    operation: str
+    origin: str = ""
+    end_lsn: str = ""
+    restored: int | None = None
+    start_lsn: str = ""
+    last_commit_time: str = ""
+    made_ms: int = 0
+    retention_ms: int | None = None
+    timeline: int | None = None
+    part: bool = False
+    given_up: bool = False
+
+    @classmethod
+    def of(cls, row: Any) -> Commit:
+        """Make one of a row of DESCRIBE HISTORY."""
+        made_ms = round(row.timestamp.timestamp() * 1000) if row.timestamp is not None else 0
+        return cls._of(int(row.version), row.operation, row.operationParameters, row.userMetadata, made_ms)
+
+    @classmethod
+    def of_log(cls, version: int, info: Mapping[str, Any]) -> Commit:
+        """Make one of the `commitInfo` of a table's log."""
+        operation, parameters = info.get("operation", ""), info.get("operationParameters")
+        return cls._of(version, operation, parameters, info.get("userMetadata"), int(info.get("timestamp", 0)))
+
+    @classmethod
+    def _of(
+        cls, version: int, operation: str, given: Mapping[str, Any] | None, user_metadata: str | None, made_ms: int
+    ) -> Commit:
+        mark, parameters = _mark(user_metadata), given or {}
+        origin, start_lsn, end_lsn = mark.get("origin", ""), mark.get("start_lsn", ""), mark.get("end_lsn", "")
+        # earlier versions marked an undo by another word, and what keeps a late commit out by a batch of no length
+        given_up = mark.get("given_up") or mark.get("undone") or (start_lsn == end_lsn and not origin.endswith("/copy"))
+        restored = str(parameters.get("version")) if operation == "RESTORE" else ""
+        retention = str(parameters.get("specifiedRetentionMillis", parameters.get("defaultRetentionMillis")))
+        return cls(
+            version,
+            operation,
+            origin,
+            end_lsn,
+            int(restored) if restored.isdigit() else None,
+            start_lsn,
+            mark.get("last_commit_time", ""),
+            made_ms,
+            int(retention) if operation == "VACUUM START" and retention.isdigit() else None,
+            mark.get("timeline"),
+            "part" in mark,
+            bool(origin and given_up),
+        )
+
+    @property
+    def position(self) -> int | None:
+        """The LSN up to which the table has all transactions; None if the commit is of no batch or copy.
+
+        A transaction that is replayed by hand has an LSN of its own, which says nothing of the others.
+        """
+        if self.given_up or not self.end_lsn:
+            return None
+        return int(Lsn.parse(self.end_lsn)) if self.epoch is not None or self.origin.endswith("/copy") else None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the batch that is committed, or given up; None if the commit is of no batch."""
+        mark = self.origin.rpartition("/")[2]
+        return int(mark) if mark.isdigit() else None
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether it may have changed rows, and is of no batch or copy: of another writer, or of a command."""
+        return self.position is None and not self.given_up and self.operation not in KEEP_ROWS
+
+    def is_beyond(self, lsn: int) -> bool:
+        """Whether it has rows of a batch that ends after an LSN."""
+        return self.epoch is not None and self.position is not None and self.position > lsn
+
+
+@dataclass
+class History:
+    """A table's commits, read back as far as needed.
+
+    Attributes:
+        read: Reads the latest commits, given how many; the latest first.
+        at_first: How many commits are read at first; the number doubles while that is not enough.
+    """
+
+    path: str
+    read: Callable[[int], Iterable[Commit]]
+    at_first: int = 50
+    _commits: dict[int, Commit] = field(default_factory=dict)
+    _complete: bool = False
+
+    def first_beyond(self, remote_lsn: int) -> int | None:
+        """The first version with rows of batches that end after an LSN; None if the table has none of them.
+
+        Raises:
+            TargetError: Another writer changed rows after it.
+        """
+        first: Commit | None = None
+        later: Commit | None = None  # the first commit of others that an undo would lose
+        waiting: Commit | None = None
+        for commit in self._walk(self._latest()):
+            if commit.is_beyond(remote_lsn):
+                first, later = commit, waiting or later
+                waiting = None
+            elif commit.position is not None:
+                break  # an earlier batch, or the copy
+            elif commit.changes_rows:
+                waiting = commit
+        if first is not None and later is not None:
+            raise self.would_be_lost(first.version, later)
+        return None if first is None else first.version
+
+    def own(self, families: Collection[str], known: int = 0) -> Commit | None:
+        """The latest commit that the latest version contains of a subscription, by how its application ids begin.
+
+        It has the table's position, as far as the history goes back. Parts of a batch beyond `known`, which the catalog
+        has, are an error.
+
+        Raises:
+            TargetError: It is a part of a batch; or the table was restored to a time; or as `first_beyond`.
+        """
+        for commit in self._walk(self._latest()):
+            if commit.restored is None and commit.operation == "RESTORE":
+                raise TargetError(
+                    f"{self.path}: version {commit.version} is a RESTORE to a time: it is not known what the table has",
+                    hint=f"restore it to a version: {self._restore(commit.version - 1)}, which is the one before",
+                )
+            if commit.position is None or not commit.origin.startswith(tuple(families)):
+                continue
+            if commit.part and commit.position > known:
+                raise TargetError(
+                    f"{self.path}: version {commit.version} has a part of a batch that ends at {commit.end_lsn}, of "
+                    "which the state directory does not know",
+                    hint="put back what was before that batch, which comes again: "
+                    f"{self._restore((self.first_beyond(known) or commit.version) - 1)}",
+                )
+            return commit
+        return None
+
+    def latest_of(self, app_id: str) -> Commit | None:
+        """The latest commit of a batch or copy, if it is of this application id."""
+        last = next((commit for commit in self._walk(self._latest()) if commit.position is not None), None)
+        return last if last is not None and last.origin == app_id else None
+
+    def least_epoch(self, family: str) -> int:
+        """The least epoch that Delta does not refuse, by the latest commit of this family, undone or not."""
+        for commit in sorted(self._commits.values(), key=lambda commit: -commit.version):
+            if commit.epoch is not None and commit.origin.startswith(family):
+                return commit.epoch + 1 if commit.given_up else commit.epoch
+        return 0
+
+    def as_of(self, position: int) -> int | None:
+        """The latest version whose rows are those of an LSN: the one before the first commit of a later batch.
+
+        So it has what other writers committed until then, and an OPTIMIZE of these rows. None if the history does not
+        go back so far, or the table did not exist.
+        """
+        found: int | None = None
+        version = self._latest()
+        while (commit := self._find(version)) is not None:
+            if commit.restored is not None and commit.restored < version:
+                found = version if found is None else found
+                version = commit.restored
+                continue
+            own = commit.position
+            if own is not None and own > position:
+                found = None
+            elif found is None:
+                found = commit.version
+            if own is not None and own <= position:
+                return found
+            version -= 1
+        return found if self.is_whole else None
+
+    def next_after(self, version: int) -> Commit | None:
+        """The commit after a version; None if it is the latest."""
+        return self._commits.get(version + 1)
+
+    def vacuumed(self, version: int) -> Commit | None:
+        """A VACUUM that has removed files of a version, if there was one."""
+        later = self.next_after(version)
+        vacuums = [commit for commit in self._commits.values() if commit.retention_ms is not None]
+        if later is None:
+            return None
+        for vacuum in vacuums:
+            gone = later.made_ms < vacuum.made_ms - (vacuum.retention_ms or 0)
+            if vacuum.version > later.version and gone:
+                return vacuum
+        return None
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version that was read; None if there is no table."""
+        return min(self._commits, default=None)
+
+    @property
+    def latest(self) -> int | None:
+        """The latest version."""
+        return max(self._commits, default=None)
+
+    def has_after(self, position: int) -> bool:
+        """Whether a batch that ends after a position is among the commits that were read."""
+        return any(commit.position is not None and commit.position > position for commit in self._commits.values())
+
+    def commits(self) -> list[Commit]:
+        """All commits that the latest version contains, the latest first."""
+        return list(self._walk(self._latest()))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the history that was read begins with the table."""
+        return self._complete and min(self._commits, default=1) == 0
+
+    def doubtful_beyond(self, remote_lsn: int) -> list[int]:
+        """The versions to restore, one after the other, that undo batches whose log entries may not be on disk.
+
+        A RESTORE records what differs from the version before it. If a power cut loses that version's log entry, the
+        RESTORE leaves files of the batch in the table, or lacks files that the batch removed. So every version since
+        the batch's first is restored before the one that precedes it: then the RESTOREs record each file that any of
+        these versions has and the last one lacks, and the other way round, whatever is left of their own entries.
+
+        Returns:
+            The versions, the last one without the batch; empty if the table has never had one of its commits. An
+            earlier undo does not count, because its RESTOREs are as doubtful.
+
+        Raises:
+            TargetError: Another writer changed rows, or restored the table, after the batch's first commit.
+        """
+        version = latest = self._latest()
+        made: list[int] = []
+        first: int | None = None
+        while (commit := self._find(version)) is not None:
+            if commit.position is not None and not commit.is_beyond(remote_lsn):
+                break  # an earlier batch, or the copy
+            if commit.restored is None:
+                made.append(version)
+                first = version if commit.is_beyond(remote_lsn) else first
+            version -= 1
+        if first is None:
+            return []
+        version = latest
+        while version >= first:
+            commit = self._commits[version]
+            kept = commit.operation in KEEP_ROWS or commit.restored == first - 1 or commit.given_up
+            if not kept and not commit.is_beyond(remote_lsn):
+                raise self.would_be_lost(first, commit)
+            version = version - 1 if commit.restored is None else commit.restored
+        return [*(version for version in made if first <= version < latest), first - 1]
+
+    def would_be_lost(self, first: int, later: Commit) -> TargetError:
+        """Return the error for a version that cannot be undone, because another writer committed after it."""
+        return TargetError(
+            f"{self.path}: version {first} cannot be undone, because another writer committed version "
+            f"{later.version} ({later.operation}) after it",
+            hint=f"see DESCRIBE HISTORY {sql_name(self.path)}, then run: {self._restore(first - 1)}; "
+            "repeat the other writer's changes afterwards",
+        )
+
+    def _latest(self) -> int:
+        self._more()
+        return max(self._commits, default=-1)
+
+    def _find(self, version: int) -> Commit | None:
+        """A version's commit; None if the history does not go back so far."""
+        while version not in self._commits and not self._complete:
+            self._more()
+        return self._commits.get(version)
+
+    def _more(self) -> None:
+        wanted, self.at_first = self.at_first, 2 * self.at_first
+        found = {commit.version: commit for commit in self.read(wanted)}
+        self._complete = len(found) < wanted
+        self._commits |= found
+
+    def _walk(self, version: int) -> Iterator[Commit]:
+        """The commits that a version contains, the latest first.
+
+        Raises:
+            TargetError: An undo has reverted rows of another writer, who committed when it was about to.
+        """
+        while (commit := self._find(version)) is not None:
+            if commit.restored is None or commit.restored >= version:
+                yield commit
+                version -= 1
+                continue
+            if commit.given_up and (lost := self.reverted_by(commit)) is not None:
+                raise TargetError(
+                    f"{self.path}: version {commit.version}, which undid a batch, also reverted version {lost.version} "
+                    f"({lost.operation}) of another writer, who committed at the same moment",
+                    hint=f"run: {self._restore(commit.version - 1)}",
+                )
+            version = commit.restored
+
+    def last_undo(self) -> Commit | None:
+        """The latest RESTORE that has undone a batch, among the commits that were read."""
+        self._more()
+        undos = (commit for commit in self._commits.values() if commit.given_up and commit.restored is not None)
+        return max(undos, key=lambda commit: commit.version, default=None)
+
+    def reverted_by(self, undo: Commit) -> Commit | None:
+        """The first commit of another writer with rows that an undo has reverted; None if there is none."""
+        assert undo.restored is not None  # noqa: S101 - it is a RESTORE
+        lost: Commit | None = None
+        version = undo.version - 1
+        while version > undo.restored and (commit := self._find(version)) is not None:
+            if commit.restored is not None and commit.restored < version and not commit.given_up:
+                version = commit.restored  # what somebody had reverted before
+                continue
+            if commit.changes_rows and commit.operation != "RESTORE":
+                lost = commit
+            version -= 1
+        return lost
+
+    def _restore(self, version: int) -> str:
+        return f"RESTORE TABLE {sql_name(self.path)} TO VERSION AS OF {version}"
+
+
+def _mark(user_metadata: str | None) -> dict[str, Any]:
+    """The batch that user metadata names; empty for other writers' commits."""
+    try:
+        document = json.loads(user_metadata or "{}")
+    except ValueError:
+        return {}
+    mark = document.get("pgbridge") if isinstance(document, dict) else None
+    return mark if isinstance(mark, dict) else {}

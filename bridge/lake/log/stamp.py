@@ -1,0 +1,141 @@
+"""What every commit of a batch carries, so that Delta itself refuses it a second time."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.utils import is_remote
+
+from bridge.runtime.errors import OutcomeUnknown
+from bridge.spark.outcome import SPARK_ERRORS
+from protocol.lsn import utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from protocol.lsn import Lsn
+
+_TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+TABLES_AT_ONCE = 4
+"""Tables that are committed to in parallel: a small commit mostly waits for Spark's scheduler and the storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStamp:
+    """What every commit of a batch carries.
+
+    Attributes:
+        txn_app_id: Delta's application id: server, subscription, incarnation and epoch.
+        end_lsn: The batch's end; Delta's transaction version. Delta leaves a commit out if the table has its version,
+            or a higher one, of the application id.
+        alters: The commits change the table's columns for the batch. They have an application id of their own, and the
+            batch's user metadata, by which an undo finds them.
+        part: The number of a commit that further commits of the batch to the same table follow; None for the last one,
+            which has the batch's end as its version. Versions rise from the batch's start to its end, so a table that
+            has the last one leaves all of them out.
+        commit_time_us: When the batch's last transaction was committed: microseconds since 2000-01-01 UTC by the
+            server's clock; 0 if that is not known.
+        timeline: The publisher's timeline; None if it is not known.
+        fences: The commit is empty. It keeps a late commit of the batch out of a table that does not have the batch.
+        copy_number: Of a copy: its transaction version, which rises from copy to copy, as LSNs do not if the publisher
+            goes back.
+    """
+
+    txn_app_id: str
+    start_lsn: Lsn
+    end_lsn: Lsn
+    alters: bool = False
+    part: int | None = None
+    commit_time_us: int = 0
+    timeline: int | None = None
+    fences: bool = False
+    copy_number: int | None = None
+
+    @property
+    def txn_version(self) -> int:
+        """Delta's transaction version."""
+        if self.copy_number is not None:
+            return self.copy_number
+        return int(self.end_lsn) if self.part is None else int(self.start_lsn) + 1 + self.part
+
+    @property
+    def txn_app_id_in_delta(self) -> str:
+        """Delta's application id."""
+        return f"{self.txn_app_id}/alter" if self.alters else self.txn_app_id
+
+    @property
+    def user_metadata(self) -> str:
+        """The table's position as JSON, for DESCRIBE HISTORY's userMetadata (see `history.Commit`)."""
+        mark: dict[str, object] = {
+            "origin": self.txn_app_id,
+            "start_lsn": str(self.start_lsn),
+            "end_lsn": str(self.end_lsn),
+        }
+        if self.timeline is not None:
+            mark["timeline"] = self.timeline
+        if self.commit_time_us:
+            mark["last_commit_time"] = utc(self.commit_time_us).isoformat()
+        if self.alters or self.part is not None:
+            mark["part"] = -1 if self.part is None else self.part
+        if self.fences:
+            mark["given_up"] = True
+        return json.dumps({"pgbridge": mark})
+
+
+@contextmanager
+def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
+    """Stamp every commit that the session makes within, in any thread: no other batch may use the session.
+
+    After OutcomeUnknown a session of Spark Connect keeps the stamp. Its server may live on and still make a commit of
+    the batch, which must not be one without a stamp; the session itself is given up (`bridge.spark.session.lost`).
+    """
+    settings = {
+        _TXN_APP_ID: stamp.txn_app_id_in_delta,
+        _TXN_VERSION: str(stamp.txn_version),
+        USER_METADATA: stamp.user_metadata,
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    except OutcomeUnknown:
+        if not is_remote():
+            with suppress(*SPARK_ERRORS, ConnectionError):  # a JVM that has died
+                _unset(spark, settings)
+        raise
+    except BaseException:
+        _unset(spark, settings)
+        raise
+    _unset(spark, settings)
+
+
+def _unset(spark: SparkSession, keys: Iterable[str]) -> None:
+    for key in keys:
+        spark.conf.unset(key)
+
+
+def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
+    """Give another session the stamp that a session has now; none if it has none."""
+    for key in (_TXN_APP_ID, _TXN_VERSION, USER_METADATA):
+        value = spark.conf.get(key, None)
+        if value is None:
+            other.conf.unset(key)
+        else:
+            other.conf.set(key, value)
+
+
+def stamp_options(stamp: CommitStamp) -> dict[str, str]:
+    """The options of a writer that stamp its commit, outside of `stamped`."""
+    return {
+        "txnAppId": stamp.txn_app_id_in_delta,
+        "txnVersion": str(stamp.txn_version),
+        "userMetadata": stamp.user_metadata,
+    }

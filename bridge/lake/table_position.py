@@ -1,0 +1,94 @@
+"""The position of a Delta table, as its own log has it: up to where it has all transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.lake.log_commits import history_of, log_commits
+from bridge.runtime.errors import TargetError
+from protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bridge.catalog.catalog_rows import SubscriptionRow
+    from bridge.lake.log.stamp import CommitStamp
+
+_LOOKED_AT = 4
+"""The last commit is mostly the subscription's own; else an OPTIMIZE, or another writer's."""
+
+_REMEMBERED = 1000
+"""So many commits are looked through for the one that a RESTORE by hand has taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Where a table is.
+
+    Attributes:
+        lsn: The table has the transactions that committed before it; 0 if its log has no commit of the subscription.
+        timeline: The timeline that the LSN is on; None if the log does not say.
+        version: The table's version that has it; -1 for none.
+        is_whole: The log goes back to the table's beginning, so that it would have such a commit.
+        epoch: The least epoch that Delta does not refuse to commit to the table.
+        copied: It is of a copy, not of a batch.
+    """
+
+    lsn: Lsn
+    timeline: int | None
+    version: int
+    is_whole: bool
+    epoch: int
+    copied: bool = False
+
+
+def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: str, known: Lsn) -> TablePosition:
+    """Read a table's position from its log.
+
+    Args:
+        spark: A session.
+        path: The Delta table.
+        row: The subscription, or its tablesync worker.
+        owner: The subscription's own name.
+        known: The position that the catalog has; 0 if the table has no commit of the subscription yet. Then a commit of
+            an earlier life, before the subscription began afresh, says nothing.
+
+    Raises:
+        TargetError: The log does not say what the table has.
+    """
+    family = f"{row.txn_app_id}/"
+    server = f"pgbridge/{row.system_identifier}/{owner}"
+    history = history_of(spark, path, _LOOKED_AT)
+    own = history.own((family, f"{server}/", f"{server}:sync/") if known else (family,), known)
+    lsn = INVALID if own is None or own.position is None else Lsn(own.position)
+    timeline, version = (None, -1) if own is None else (own.timeline, own.version)
+    copied = own is not None and own.epoch is None
+    return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied)
+
+
+def has_committed(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> bool:
+    """Whether the latest commit of a batch or copy is of this application id, and ends there."""
+    latest = history_of(spark, path, _LOOKED_AT).latest_of(app_id)
+    return latest is not None and latest.end_lsn == str(end_lsn)
+
+
+def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
+    """Check that a table has the commit that was just made: Delta leaves one out, and says nothing, by its stamp.
+
+    Raises:
+        TargetError: It has been left out.
+    """
+    if not has_committed(spark, path, stamp.txn_app_id, stamp.end_lsn):
+        raise TargetError(
+            f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
+            f'made before, by the application id "{stamp.txn_app_id}": of an attempt that is not recorded here',
+            hint="state_dir is not the one that wrote the table last, as after a backup was put back; pgbridge goes on "
+            "with another application id",
+        )
+
+
+def version_at(spark: SparkSession, path: str, lsn: Lsn) -> int | None:
+    """The latest version of a table that was committed with a position, restored from since; None if there is none."""
+    commits = log_commits(spark, path, _REMEMBERED)
+    return next((commit.version for commit in commits if commit.position == lsn and not commit.part), None)

@@ -1,0 +1,124 @@
+"""A Delta transaction that is begun here, so that what a commit relies on is looked at in the transaction itself.
+
+Delta's Python API has no transactions; its classes in the JVM do. So this is for a Spark that runs in this process's
+own JVM. While a transaction is active, Delta has every query of the thread read the table as it was at its beginning,
+and the commit fails if another writer has changed what was read.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from bridge.lake.log.durable import local_folder
+from bridge.lake.source import reads_local_files
+from bridge.lake.table import TableSize, size_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def can_begin(spark: SparkSession, path: str) -> bool:
+    """Whether a transaction on a table can be begun here: its files are on this machine, and Spark is, too."""
+    if local_folder(path) is None or not reads_local_files(spark):
+        return False  # a catalog may have another table of the name by the time of the commit
+    # unless PYSPARK_PIN_THREAD says otherwise, each thread has one of the JVM, of which it is the transaction's
+    return type(spark.sparkContext._gateway).__name__ == "ClientServer"  # noqa: SLF001
+
+
+@contextmanager
+def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
+    """Begin a transaction, if `can_begin`: this thread's active one within; what is not committed then is given up."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to it
+    session = spark._jsparkSession  # noqa: SLF001
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)  # Delta takes its settings from this one
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path)
+    active = getattr(getattr(jvm.org.apache.spark.sql.delta, "OptimisticTransaction$"), "MODULE$")
+    begun = log.startTransaction()
+    active.setActive(begun)
+    try:
+        yield Transaction(jvm, session, log, begun)
+    finally:
+        active.clearActive()
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction on a Delta table."""
+
+    _jvm: Any
+    _session: Any
+    _log: Any
+    _begun: Any
+
+    @property
+    def read_version(self) -> int:
+        """The version that the commit replaces."""
+        return int(self._begun.readVersion())
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the table's columns."""
+        return list(self._begun.metadata().schema().fieldNames())
+
+    @property
+    def size(self) -> TableSize:
+        """The table's size and properties."""
+        snapshot, metadata = self._begun.snapshot(), self._begun.metadata()
+        convert = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+        # a table that once was clustered counts as such
+        clustered = self._begun.protocol().writerFeatureNames().contains("clustering")
+        return size_with(
+            dict(convert(metadata.configuration())),
+            TableSize(snapshot.numOfFiles(), snapshot.sizeInBytes()),
+            list(convert(metadata.partitionColumns())),
+            clustered=clustered,
+        )
+
+    def overwrite(self, rows: DataFrame) -> bool:
+        """Replace all rows of a table without partitions by rows under its column names; its columns stay.
+
+        Returns:
+            Whether that is committed; False if Delta leaves it out, because the table has the session's stamp.
+        """
+        delta, none = self._jvm.org.apache.spark.sql.delta, self._jvm.scala.Option.empty()
+        nothing = self._begun.metadata().configuration().empty()
+        no_columns = self._begun.metadata().partitionColumns()
+        mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
+        options = delta.DeltaOptions(nothing, self._session.sessionState().conf())
+        frame = rows._jdf  # noqa: SLF001
+        write = delta.commands.WriteIntoDelta(self._log, mode, options, no_columns, nothing, frame, none, none, False)
+        if write.hasBeenExecuted(self._begun, self._session, none):
+            return False
+        written = write.writeAndReturnCommitData(self._begun, self._session, none, False)
+        operation = getattr(delta, "DeltaOperations$Write")(mode, *(none,) * 8)
+        self._begun.commitIfNeeded(written.actions(), operation, written.stringTags())
+        return True
+
+
+class RowCounter:
+    """Counts rows in the query that a commit writes, as Delta's MERGE counts its own. Each task that counts writes."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001
+        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
+        self._jvm = jvm
+        self._metric = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(context, "rows")
+
+    def counting(self, condition: Column) -> Column:
+        """A condition that every row meets; evaluating it counts the rows that meet the other one."""
+        convert = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
+        every, those = (convert.expression(one._jc) for one in (F.lit(True), condition))  # noqa: SLF001
+        count = self._jvm.org.apache.spark.sql.delta.metric.ConditionalIncrementMetric(every, those, self._metric)
+        return ClassicColumn(convert.column(count))
+
+    @property
+    def rows(self) -> int:
+        """How many there were, once the commit is made."""
+        return int(self._metric.value())

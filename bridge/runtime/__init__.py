@@ -1,0 +1,3 @@
+"""What every room uses: errors, the log, threads, the process."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,109 @@
+"""The pgbridge commands that messages, hints and `pgbridge status` name as the way on, as typed in a shell."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bridge.runtime.errors import ApplyContext
+    from protocol.lsn import Lsn
+
+_CUT: Final = 200
+"""Values of a conflict are shown up to this length."""
+
+INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
+"""Writes a configuration file."""
+
+
+def install(extra: str) -> str:
+    """Install what an extra of pgbridge needs, beside it: pgbridge itself is in no registry."""
+    try:
+        declared = importlib.metadata.requires("pgbridge") or ()
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return f"pip install '.[{extra}]'"
+    of_extra = re.compile(rf"(.+?)\s*;\s*extra == [\"']{extra}[\"']")
+    wanted = [found[1] for requirement in declared if (found := of_extra.fullmatch(requirement))]
+    return f"pip install {shlex.join(wanted)}"
+
+
+def run(config_file: Path) -> str:
+    """Start the daemon."""
+    return f"pgbridge run --config {shlex.quote(str(config_file))}"
+
+
+def drop_slot(slot_name: str) -> str:
+    """Drop a replication slot, in SQL on the server. The name has no quotes in it."""
+    return f"SELECT pg_drop_replication_slot('{slot_name}');"
+
+
+def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) -> str:
+    """What to do about a row that the target has already: first what loses nothing.
+
+    Args:
+        table: The Delta table in Spark SQL.
+        key: The key's columns.
+        values: Their values as text; one that may be cut cannot be looked for.
+    """
+    row = row_condition(key, values)
+    remove = "remove the existing row, or have the stream overwrite it"
+    if row is not None:
+        remove = f"to remove the existing row, run in Spark: DELETE FROM {table} WHERE {row}; or have it overwritten"
+    return f'{remove}: set conflict = "apply_remote", then run: pgbridge reload'
+
+
+def of_prepared_binary(subscription: str, context: ApplyContext) -> str:
+    """What to do about a prepared transaction whose values were kept in a form that cannot be read."""
+    skipped = f"to skip the transaction, run: {skip(subscription, context.finish_lsn)}"
+    if context.relation is not None:
+        skipped += f"; then, to have its changes, run: {resync(subscription, context.relation)}"
+    return f"its values came in binary form when it was prepared, and are not sent again; {skipped}"
+
+
+def row_condition(key: Sequence[str], values: Sequence[str | None]) -> str | None:
+    """A condition in Spark SQL for the row with a key; None if one of the key's texts may be cut."""
+    if any(value is None or len(value) >= _CUT or "\\" in value for value in values):
+        return None
+    texts = [str(value).replace("'", "\\'") for value in values]
+    quoted = [name.replace("`", "``") for name in key]
+    return " AND ".join(f"`{name}` = '{text}'" for name, text in zip(quoted, texts, strict=True))
+
+
+def refresh(subscription: str) -> str:
+    """Add tables that are published now, and remove those that are not."""
+    return f"pgbridge refresh {shlex.quote(subscription)}"
+
+
+def resync(subscription: str, *tables: str) -> str:
+    """Copy tables, each `namespace.name`, afresh."""
+    return refresh(subscription) + "".join(f" --resync {shlex.quote(table)}" for table in tables)
+
+
+def enable(subscription: str) -> str:
+    """Enable a subscription."""
+    return f"pgbridge enable {shlex.quote(subscription)}"
+
+
+def disable(subscription: str) -> str:
+    """Disable a subscription."""
+    return f"pgbridge disable {shlex.quote(subscription)}"
+
+
+def start_afresh(subscription: str) -> str:
+    """Copy all tables afresh, with another slot."""
+    return f"pgbridge resync {shlex.quote(subscription)}"
+
+
+def skip(subscription: str, finish_lsn: Lsn | str) -> str:
+    """Skip the transaction that finished at an LSN."""
+    return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"
+
+
+def replay(subscription: str, finish_lsn: Lsn | str) -> str:
+    """Apply a transaction that was skipped."""
+    return f"pgbridge replay {shlex.quote(subscription)} --lsn {finish_lsn}"

@@ -1,0 +1,161 @@
+"""Threads that yield: while a machine's cores are busy, who decodes waits for who receives.
+
+A walsender waits as soon as its end of the socket is full, within a millisecond. Where the receiving threads share
+cores with the decoding one, they have to get theirs at once, and the interpreter's lock as well. Decoding itself loses
+nothing: there is nothing to decode before it is received.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# --- The context manager of an object that has a `close` method -------------------------------------------------------
+
+
+class Closing(ABC):
+    """Closes the object at the end of a `with` block, as `contextlib.closing` does."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the object holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# --- Threads that yield -----------------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RECEIVING: Final = 5
+FORMING: Final = 10
+"""Nice values. They are added to the process's own; PostgreSQL's processes beside it keep theirs."""
+
+_SWITCH_S: Final = 0.0002
+"""How long a thread may hold the interpreter's lock that another one waits for: 5 ms by default, in which a walsender
+would fill its socket many times."""
+
+_MOST_NICE: Final = 19
+
+
+def share_interpreter() -> None:
+    """Have threads hand over the interpreter's lock soon. It holds for the whole process."""
+    sys.setswitchinterval(_SWITCH_S)
+
+
+def yield_to_others(nice: int) -> None:
+    """Lower the calling thread's priority; threads that it starts later inherit it.
+
+    Only on Linux, where a thread has a priority of its own. An ordinary user cannot raise it again.
+    """
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, min(_MOST_NICE, os.getpriority(os.PRIO_PROCESS, thread) + nice))
+
+
+class Background(Closing):
+    """A thread of low priority that others wait for.
+
+    Args:
+        name: The thread's name.
+        nice: How much lower its priority is.
+    """
+
+    def __init__(self, name: str, nice: int = FORMING) -> None:
+        self._pool = ThreadPoolExecutor(1, name, initializer=yield_to_others, initargs=(nice,))
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function there, and return what it returns, or raise what it raises."""
+        return self._pool.submit(work, *args, **kwargs).result()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._pool.shutdown()
+
+
+# --- How long a worker waits between two attempts ---------------------------------------------------------------------
+
+_FIRST_PAUSE_S = 0.5
+
+
+def backoff_s(failures: int, longest_s: float) -> float:
+    """Return the pause after so many failures in a row: it doubles with each, up to `longest_s`."""
+    return min(longest_s, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
+
+
+def jittered_s(pause_s: float) -> float:
+    """Return a random pause, up to a quarter shorter or longer: so workers do not all try again at the same time."""
+    return pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - nothing secret
+
+
+# --- A call in a thread of its own, which the end of the process does not wait for ------------------------------------
+
+
+def detached(call: Callable[[], T], name: str) -> Future[T]:
+    """Begin a call; the threads of `concurrent.futures` would hold up the end of the process.
+
+    Args:
+        call: What to call.
+        name: The thread's name.
+
+    Returns:
+        What it will return, or raise: every error, also one that ends a process.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return answer
+
+
+# --- When a subscription's worker has last made progress, or had nothing to do ----------------------------------------
+
+
+class Heartbeat:
+    """The worker's threads call `beat`; the daemon reads `at_s`.
+
+    It beats when a step has ended, and while the worker waits for what may rightly take for ever: the next transaction,
+    the pause after an error, the server's transactions before a slot, another session's lock, a turn to copy. It does
+    not beat while a commit is under way, or a copy that does not advance.
+
+    Attributes:
+        at_s: When it has last beaten, by the monotonic clock. A new one begins as if it had just beaten.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self.at_s = now_s()
+
+    def beat(self) -> None:
+        """The worker makes progress, or waits."""
+        self.at_s = self._now_s()
+
+    def beating(self, stopping: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a function that does the same as `stopping`, which is called during a wait, and beats."""
+
+        def beat_too() -> bool:
+            self.beat()
+            return stopping()
+
+        return beat_too

@@ -1,0 +1,395 @@
+"""The command line: arguments, help and exit codes. `bridge.commands` does the work; only `run` and `demo` load Spark.
+
+Exit codes: 0 for success, 1 for an error, 2 for wrong arguments or a wrong configuration, 3 when Spark is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bridge.commands.alter import set_enabled, set_skip, waits
+from bridge.commands.init import write
+from bridge.commands.options import (
+    DEFAULT_FILE,
+    AsJson,
+    ConfigFile,
+    Name,
+    OptionalName,
+    echo,
+    echo_error,
+    print_document,
+)
+from bridge.commands.state import opened
+from bridge.config import config
+from bridge.runtime import __version__, log, remedies
+from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
+from bridge.runtime.log import printable
+from bridge.runtime.signals import StopSignals, ViewSignals
+from bridge.service import cli_tables
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Keep Delta Lake tables equal to published PostgreSQL tables.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"pgbridge {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    *,
+    connection: Annotated[str, typer.Option(help="libpq connection string or URI of the publisher.")],
+    publication: Annotated[list[str], typer.Option(help="Publication to subscribe to; may be repeated.")],
+    warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables, or catalog:CATALOG.NAMESPACE.")],
+    name: Annotated[str, typer.Option(help="Name of the subscription; without it, the first publication's.")] = "",
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Write a short, commented configuration file."""
+    write(config_file, name=name, connection=connection, publications=publication, warehouse=warehouse)
+    typer.echo(f"wrote {config_file}; start with: {remedies.run(config_file)}")
+
+
+@app.command()
+def run(
+    *,
+    until_caught_up: Annotated[
+        bool, typer.Option(help="Exit once everything that the publisher had flushed at the start is applied.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Run all enabled subscriptions, until SIGTERM or SIGINT.
+
+    The first signal ends the process after the current batch, a second one at once.
+    """
+    signals = StopSignals().install()  # before Spark is loaded, which takes seconds
+    from bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
+
+    log.configure()
+    bars = None
+    if sys.stderr.isatty():
+        from bridge.commands.progress_bar import CopyProgressBars  # noqa: PLC0415 - for a terminal only
+
+        bars = CopyProgressBars(Console(stderr=True))
+    settings = config.load(config_file)
+    read = partial(config.load, config_file)
+    raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars, read=read).run())
+
+
+@app.command()
+def prepare(
+    *,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="Configuration file, if it names packages or an S3 warehouse.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Fetch the jars that Spark needs, and have its later starts on this machine take less time."""
+    from bridge.service import prepare as command  # noqa: PLC0415 - as above
+
+    settings = None if config_file is None else config.load(config_file)
+    for line in command.prepare(settings, os.environ):
+        echo(line)
+
+
+@app.command()
+def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Have the running daemon read the configuration file again, as SIGHUP does.
+
+    The exit code is 1 if something cannot change while the daemon runs, and 2 if the file cannot be used.
+    """
+    from bridge.commands import alter as command  # noqa: PLC0415 - as below
+
+    outcome = command.reload(config.load(config_file))
+    for line in outcome.lines:
+        echo(line)
+    raise typer.Exit(outcome.code)
+
+
+@app.command()
+def check(
+    name: OptionalName = None,
+    *,
+    as_json: AsJson = False,
+    print_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that makes a role with no more privileges than needed.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Look at servers, tables and this machine before the first run. Nothing is created.
+
+    The exit code is 0 if all passed, 1 if there are warnings, 2 if something failed.
+    """
+    from bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
+    from bridge.commands import check as command  # noqa: PLC0415 - as above
+
+    settings = config.load(config_file)
+    chosen = settings.choose(name)
+    if print_sql:
+        for subscription in chosen:
+            _echo_script(report.role_script(subscription))
+        return
+    document = report.collect(settings, chosen, config_file, os.environ)
+    print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    raise typer.Exit(document["exit_code"])
+
+
+@app.command()
+def status(
+    seconds: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", help="With --watch: between two looks; 2 without it.")
+    ] = None,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show each subscription's state, positions, tables and last error."""
+    if watch:
+        _watch(config_file, seconds, as_json=as_json)
+        return
+    if seconds is not None:
+        raise typer.BadParameter("seconds are for --watch")
+    from bridge.commands import status as command  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+
+    with opened(config_file) as state:
+        document = command.collect(state.config, state.catalog, running=state.running)
+    print_document(document, command.render, as_json=as_json)
+
+
+def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
+    from bridge.commands import watch as command  # noqa: PLC0415 - as above
+    from bridge.commands.watch import Looker  # noqa: PLC0415 - as above
+    from bridge.commands.watch_view import Blocks, JsonLines, Screen  # noqa: PLC0415 - as above
+
+    interval_s = command.DEFAULT_S if seconds is None else seconds
+    if not command.LEAST_S <= interval_s <= command.MOST_S:
+        raise typer.BadParameter(f"the seconds of --watch are {command.LEAST_S:g} to {command.MOST_S:g}")
+    look = Looker(config_file).look
+    console = Console()
+    on_screen = sys.stdout.isatty() and not console.is_dumb_terminal and not as_json
+    signals = ViewSignals().install(screen=on_screen)
+    if on_screen:
+        with Screen(console) as screen:
+            command.Watch(look, screen, signals, interval_s).run()
+        return
+    view = JsonLines(sys.stdout) if as_json else Blocks(sys.stdout)
+    command.Watch(look, view, signals, interval_s).run()
+
+
+@app.command()
+def publications(
+    name: OptionalName = None,
+    *,
+    as_json: AsJson = False,
+    dump: Annotated[
+        bool, typer.Option("--dump", help="Print the server's publications as CREATE PUBLICATION statements.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show what is published of each table: actions, row filter, columns.
+
+    The exit code is 1 if the definitions of a subscription cannot be re-applied, or it cannot be read.
+    """
+    from bridge.commands import publications as command  # noqa: PLC0415 - as above
+
+    chosen = config.load(config_file).choose(name)
+    if dump:
+        text, errors = command.dump(chosen)
+        _echo_script(text)
+        for error in errors:
+            echo_error(BridgeError(error))
+        raise typer.Exit(bool(errors))
+    document = command.collect(chosen)
+    print_document(document, command.render, as_json=as_json)
+    if command.is_refused(document):
+        raise typer.Exit(1)
+
+
+@app.command()
+def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Enable a subscription; a running daemon starts it at once."""
+    _set_enabled(config_file, name, enabled=True)
+
+
+@app.command()
+def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Disable a subscription; it stops after the current batch.
+
+    Its replication slot remains, and retains WAL on the server.
+    """
+    _set_enabled(config_file, name, enabled=False)
+
+
+@app.command()
+def skip(
+    name: Name,
+    *,
+    lsn: Annotated[
+        str,
+        typer.Option(metavar="LSN", help='Finish LSN of the transaction, as its error shows it; or "none".'),
+    ],
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Skip a transaction that cannot be applied.
+
+    None of its changes is applied to any table; they are kept in the state directory instead.
+    """
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        echo(set_skip(subscription, state, lsn))
+
+
+app.command()(cli_tables.replay)
+app.command()(cli_tables.snapshot)
+app.command()(cli_tables.verify)
+
+
+@app.command()
+def refresh(
+    name: Name,
+    *,
+    resync: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Subscribed table to copy again (public.t or t); may be repeated."),
+    ] = None,
+    copy_data: Annotated[
+        bool | None,
+        typer.Option(
+            "--copy-data/--no-copy-data",
+            help="Copy the rows of added tables, or not; without it, as copy_data in the configuration.",
+        ),
+    ] = None,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Follow tables added to the publications; stop following removed ones.
+
+    With --resync, only copy the named tables again.
+    """
+    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        lines = command.ask(
+            subscription,
+            state.catalog,
+            resync=resync or [],
+            copy_data=copy_data,
+            when=state.when,
+            waits=waits(subscription, state),
+        )
+    for line in lines:
+        echo(line)
+
+
+@app.command()
+def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+    """Begin a subscription afresh: create another slot and copy all its tables again.
+
+    This is the way on when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy
+    replaces them by one commit.
+    """
+    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        for line in command.resync(subscription, state):
+            echo(line)
+
+
+@app.command()
+def drop(
+    name: Name,
+    *,
+    keep_slot: Annotated[
+        bool, typer.Option("--keep-slot", help="Leave the slot on the server, for one that cannot be reached.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if tables hold a part of a batch that was not finished.")
+    ] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """End a subscription for good: drop its slot on the server and forget its state.
+
+    Its Delta tables stay.
+    """
+    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
+            echo(line)
+
+
+@app.command()
+def origin(
+    name: OptionalName = None,
+    *,
+    advance: Annotated[
+        str,
+        typer.Option(
+            metavar="LSN", help="Set it to this LSN; what ends before it is never applied. Stop the daemon first."
+        ),
+    ] = "",
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show the LSN up to which all transactions are durable in Delta, or set it."""
+    from bridge.commands import origin as command  # noqa: PLC0415 - as above
+
+    with opened(config_file) as state:
+        chosen = state.config.choose(name)
+        if advance:
+            if name is None:
+                raise ConfigError("--advance needs the name of a subscription")
+            echo(command.advance(state.config, state.catalog, chosen[0], advance))
+        else:
+            print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)
+
+
+@app.command()
+def demo(
+    *,
+    directory: Annotated[Path, typer.Option(help="Folder for the demo's Delta tables.")] = Path("demo"),
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long the load runs.")] = 20.0,
+) -> None:
+    """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare."""
+    from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
+
+    raise typer.Exit(run_demo(directory, seconds))
+
+
+def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        echo(set_enabled(subscription, state, enabled=enabled))
+
+
+def _echo_script(text: str) -> None:
+    """Print SQL: as it is for a file or a program, and without orders for a terminal."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)  # typer.echo leaves out what looks like a color
+
+
+def main() -> None:
+    """Run the console script: the bridge's own errors are printed as messages, without a stack trace."""
+    try:
+        app()
+    except BridgeError as error:
+        echo_error(error)
+        sys.exit(2 if isinstance(error, (ConfigError, InvalidLsn)) else 3 if isinstance(error, SparkLost) else 1)

@@ -1,0 +1,125 @@
+"""The command line of what reads or mends Delta tables apart from the stream. Each command starts Spark."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.commands.options import (
+    DEFAULT_FILE,
+    AsJson,
+    ConfigFile,
+    Name,
+    OptionalName,
+    echo,
+    echo_error,
+    print_document,
+)
+from bridge.config import config
+from bridge.runtime import log
+from bridge.runtime.errors import BridgeError, SparkLost
+from bridge.runtime.log import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def replay(
+    name: Name,
+    *,
+    lsn: Annotated[str, typer.Option(metavar="LSN", help="Finish LSN of a transaction that was skipped.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would overwrite.")] = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Apply a transaction that was skipped; stop the daemon first.
+
+    It shows what the transaction overwrites in the tables as they are now, then applies it.
+    """
+    from bridge.service.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
+
+    settings = config.load(config_file)
+    (subscription,) = settings.choose(name)
+    for line in command(settings, subscription, lsn, dry_run=dry_run):
+        echo(line)
+
+
+def snapshot(
+    name: OptionalName = None,
+    *,
+    at: Annotated[
+        str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC, if it has no zone), or "now".')
+    ] = "now",
+    views: Annotated[
+        str, typer.Option(metavar="NAMESPACE", help="Make a view of each table's version in this namespace.")
+    ] = "",
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Show each table's Delta version as of one LSN, so that readers see whole transactions.
+
+    It is the LSN of the last batch that ends at or before the position. The exit code is 1 if a version is gone.
+    """
+    from bridge.snapshots import snapshot as command  # noqa: PLC0415 - Spark, for this command only
+
+    settings = config.load(config_file)
+    document = command.collect(settings, settings.choose(name), at, views=views)
+    print_document(document, command.render, as_json=as_json)
+    if command.is_incomplete(document):
+        raise typer.Exit(1)
+
+
+def verify(
+    name: OptionalName = None,
+    *,
+    table: Annotated[
+        list[str] | None, typer.Option(metavar="TABLE", help="Table to verify (public.t or t); may be repeated.")
+    ] = None,
+    max_rate: Annotated[
+        str, typer.Option(metavar="BYTES/S", help="Read the source no faster than this, as 50MB.")
+    ] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make rows that differ those of the source; stop the daemon first.")
+    ] = False,
+    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a daemon that is behind.")] = 120.0,
+    shown: Annotated[int, typer.Option(min=0, help="Differences to show of each table.")] = 10,
+    as_json: AsJson = False,
+    config_file: ConfigFile = DEFAULT_FILE,
+) -> None:
+    """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one.
+
+    The exit code is 0 if they are equal, 1 if there are differences, 2 if a table could not be verified, or none.
+    """
+    from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
+
+    log.configure()  # warnings go to standard error, beside --json
+    settings = config.load(config_file)
+    try:
+        document = command.collect(
+            settings,
+            settings.choose(name),
+            tables=table or (),
+            max_rate=command.rate_of(max_rate) if max_rate else None,
+            patience_s=wait,
+            repaired=repair,
+            shown=shown,
+            progress=_verify_progress() if sys.stderr.isatty() else lambda *_: None,
+        )
+    except SparkLost:
+        raise
+    except BridgeError as error:  # 1 would say that there are differences
+        echo_error(error)
+        raise typer.Exit(command.UNVERIFIED) from error
+    print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    raise typer.Exit(document["exit_code"])
+
+
+def _verify_progress() -> Callable[[str, float, float], None]:
+    def show(relation: str, done_bytes: float, total_bytes: float) -> None:
+        part = done_bytes / total_bytes if total_bytes else 1.0
+        end = "\n" if part >= 1 else ""
+        sys.stderr.write(f"\r{one_line(relation)}: {part:4.0%} of {total_bytes / (1 << 20):,.0f} MiB read{end}")
+        sys.stderr.flush()
+
+    return show

@@ -1,0 +1,488 @@
+"""The daemon: locks the state directory, starts Spark, and runs a worker for each enabled subscription."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from concurrent.futures import wait
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bridge.apply.suspects import SUSPECTS
+from bridge.catalog import refresh
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.lock import locked, spark_lock
+from bridge.check.finding import Level
+from bridge.check.java import not_started
+from bridge.check.machine import check_descriptors
+from bridge.commands.state import ServerPositions
+from bridge.commands.status import collect, copies_of, size_text
+from bridge.monitor.monitor import Monitor
+from bridge.monitor.view import Sources
+from bridge.receive.slot_health import SlotWatch
+from bridge.runtime import faults, log, process
+from bridge.runtime.errors import BridgeError, SparkLost, StateError
+from bridge.runtime.process import OWN_BYTES, available_bytes, keep_freed
+from bridge.runtime.systemd import Service, status_line
+from bridge.runtime.threads import backoff_s, detached, share_interpreter
+from bridge.service.jvm_watch import JvmWatch
+from bridge.service.preflight import preflight
+from bridge.service.reload import Reload
+from bridge.service.subscriber import SubscriptionWorker
+from bridge.service.warm_up import WarmUp
+from bridge.spark import connect, session
+from bridge.spark.cluster_watch import ClusterWatch
+from bridge.sync.copy_progress import CopyLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.commands.progress_bar import CopyProgressBars
+    from bridge.config.config import Config, Subscription
+    from bridge.runtime.signals import StopSignals
+    from bridge.service.reload_plan import ReloadPlan
+
+FAULT_VARIABLE = "PGBRIDGE_FAULT"
+"""For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""
+
+_TURN_S = 0.5
+_SIGNAL_S = 0.1
+_DEATHS, _DEATHS_WITHIN_S = 12, 600.0
+"""After so many deaths within that time, one more ends `run --until-caught-up`: nobody would wait for ever."""
+_LONGEST_PAUSE_S = 60.0
+"""Before the JVM is started again: the pause grows with its deaths within that time."""
+_AGAIN_S = 5.0
+_SERVER_PAUSE_S = 15.0
+"""The longest pause between two tries to reach a Connect server that is away."""
+_SERVERS_PATIENCE_S = 3.0
+"""How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
+
+_JVM_PATIENCE_S = 5.0
+"""How long to wait for a JVM that is being launched, to kill it. A slower one ends by itself: its standard input is
+closed."""
+
+
+class Daemon:
+    """Runs all enabled subscriptions of a configuration.
+
+    Args:
+        config: The configuration.
+        signals: The signals that stop it.
+        until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
+        bars: Shows the copies under way; None without a terminal.
+        read: Reads the configuration file again; None if there is none.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        signals: StopSignals,
+        *,
+        until_caught_up: bool = False,
+        bars: CopyProgressBars | None = None,
+        read: Callable[[], Config] | None = None,
+    ) -> None:
+        self._config = config
+        self._signals = signals
+        self._until_caught_up = until_caught_up
+        self._bars = bars
+        self._log = log.get()
+        self._workers: dict[str, SubscriptionWorker] = {}
+        self._failed: set[str] = set()
+        self._outdated: set[str] = set()
+        self._service = Service(os.environ, os.getpid())
+        self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
+        self._again: dict[str, tuple[float, object]] = {}
+        self._copy_limit = CopyLimit(config.copies_at_once)
+        self._deaths: list[float] = []
+        self._warm_up: WarmUp | None = None
+        self._done = False
+        self._spark_state = "starting"
+        self._restarts = 0
+        self._watch = SlotWatch(self._with_slots)
+        self._catalog: Catalog | None = None
+        self._servers = ServerPositions(_SERVERS_PATIENCE_S)
+        self._monitor = Monitor(
+            config.http,
+            Sources(
+                config=lambda: self._config,
+                slots=self._watch.health,
+                heap=session.heap,
+                spark=lambda: self._spark_state,
+                restarts=lambda: self._restarts,
+            ),
+        )
+
+    def run(self) -> int:
+        """Run until SIGTERM or SIGINT, or until caught up.
+
+        Returns:
+            The exit code: 1 with `until_caught_up` if a subscription has failed, else 0.
+
+        Raises:
+            StateError: The state directory is in use or cannot be used.
+            SparkLost: Spark cannot be started the first time; or its JVM has died too often for `until_caught_up`.
+        """
+        self._check_memory()
+        self._raise_limit()
+        _install_fault()
+        state_dir = self._config.state_dir
+        warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
+        ours = not connect.is_connect(self._config.spark.master)
+        earlier = spark_lock(state_dir) if ours else nullcontext()
+        with locked(state_dir), self._monitor, self._watch, earlier as keep_open:
+            catalog = self._catalog = Catalog(catalog_path(state_dir))
+            try:
+                for subscription in self._config.subscription.values():
+                    catalog.register(subscription.name, enabled=subscription.enabled)
+                self._all_stopped(catalog)  # a daemon that was killed has left what it did
+                preflight(self._config, catalog, self._log)
+                self._monitor.start(catalog)
+                self._watch.start()
+                while (spark := self._started_spark(warehouses, keep_open)) is not None:
+                    keep_freed()
+                    share_interpreter()
+                    SUSPECTS.jvm_started()
+                    with JvmWatch(self._log):
+                        try:
+                            self._supervise(spark, catalog)
+                        finally:
+                            self._end(catalog)
+                            session.stop(spark)
+                    lost = session.died()
+                    if lost is None or self._stopping or self._done:
+                        break
+                    self._wait_to_start(self._bury(lost))
+            finally:
+                catalog.close()
+        self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
+        return 1 if self._failed and self._until_caught_up else 0
+
+    def _with_slots(self) -> list[Subscription]:
+        """Return the subscriptions whose slots exist, disabled ones included."""
+        if (catalog := self._catalog) is None:
+            return []
+        return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
+
+    def _status(self) -> dict[str, Any]:
+        if (catalog := self._catalog) is None:
+            raise StateError("the catalog is not open yet", retry=True)
+        return collect(self._config, catalog, running=True, servers=self._servers)
+
+    def _check_memory(self) -> None:
+        """Warn if memory is too small, before the kernel kills a process."""
+        needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + OWN_BYTES
+        available = available_bytes()
+        if available is not None and needed > available:
+            self._log.warning(
+                "the available memory is too small for Spark's heap and its Python workers",
+                needed=size_text(needed),
+                available=size_text(available),
+                hint='set a lower "spark.driver.memory" in [spark.conf], or master = "local[N]" with a smaller N',
+            )
+
+    def _raise_limit(self) -> None:
+        """Allow as many file descriptors as this process may have, and warn if that is too few."""
+        process.raise_limit()
+        found = check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
+        if found.level is not Level.PASS:
+            self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
+
+    def _bury(self, lost: str) -> float:
+        """Record the JVM's death, or the loss of a Connect server; return the pause before the next start.
+
+        Raises:
+            SparkLost: With `until_caught_up`: the JVM has died too often.
+        """
+        if connect.is_connect(self._config.spark.master):
+            self._restarts += 1
+            self._log.error("the connection to the Spark Connect server is lost", reason=lost)
+            session.forget()
+            return 0.0
+        now_s = time.monotonic()
+        self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
+        hint = (
+            'exit code 52 is a heap that is too small: set a higher "spark.driver.memory" in [spark.conf]'
+            if "52" in lost
+            else "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
+            'set a lower "spark.driver.memory" in [spark.conf], or add memory'
+        )
+        under_way = SUSPECTS.jvm_died(lost)
+        if self._until_caught_up and len(self._deaths) > _DEATHS:
+            raise SparkLost(
+                f"Spark's JVM has died {len(self._deaths)} times within {_DEATHS_WITHIN_S / 60:.0f} minutes; "
+                f"the last time {lost}",
+                hint=hint,
+            )
+        self._restarts += 1
+        pause_s = backoff_s(len(self._deaths), _LONGEST_PAUSE_S)
+        self._log.error(
+            "Spark's JVM has died; it is started again, and what was under way is tried alone",
+            reason=lost,
+            hint=hint,
+            under_way=under_way,
+            again_in_s=pause_s,
+        )
+        session.forget()
+        return pause_s
+
+    def _wait_to_start(self, pause_s: float) -> None:
+        self._spark_state = "starting"
+        end_s = time.monotonic() + pause_s
+        while not self._stopping and time.monotonic() < end_s:
+            self._turn_without_spark()
+            self._pause(min(_TURN_S, pause_s))
+
+    def _turn_without_spark(self) -> None:
+        self._service.turn(())
+        with suppress(StateError):  # the catalog cannot be used now
+            if self._catalog is not None:
+                self._see_disabled(self._catalog)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._signals.name is not None
+
+    def _started_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
+        """Start Spark, again and again if it ran before, or its Connect server is away. None after a signal.
+
+        Raises:
+            SparkLost: Spark cannot be started the first time.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._start_spark(warehouses, keep_open)
+            except SparkLost as error:
+                remote = connect.is_connect(self._config.spark.master)
+                if not self._restarts or (self._until_caught_up and not remote):
+                    raise
+                failures += 1
+                pause_s = backoff_s(failures, _SERVER_PAUSE_S)
+                said = "the Spark Connect server is away" if remote else "Spark cannot be started again now"
+                self._log.warning(said, error=error.message, again_in_s=pause_s)
+                if not remote:
+                    session.kill()  # a JVM that came half way
+                    session.forget()
+                self._wait_to_start(pause_s)
+                if self._stopping:
+                    return None
+
+    def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
+        """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
+        log = self._config.state_dir / "spark.log"
+        self._log.info("starting Spark", master=connect.shown(self._config.spark.master), log=str(log))
+        self._service.status("starting Spark")
+        self._spark_state = "starting"
+        spark = self._config.spark
+        start = partial(session.start, spark.master, spark.conf, warehouses=warehouses, log=log, keep_open=keep_open)
+        started = detached(start, "start of Spark")
+        while not started.done() and not self._stopping:
+            wait([started], timeout=_SIGNAL_S)
+            self._monitor.turn()
+            self._turn_without_spark()
+        if self._stopping:
+            end_s = time.monotonic() + _JVM_PATIENCE_S
+            while not session.kill() and not started.done() and time.monotonic() < end_s:
+                wait([started], timeout=_SIGNAL_S)
+            return None
+        try:
+            return started.result()
+        except BridgeError:
+            raise
+        except Exception as error:
+            raise not_started(error, os.environ, log) from error
+
+    def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
+        """Keep a worker running for each enabled subscription, and follow ENABLE and DISABLE.
+
+        Returns when the process is to stop, when everything has caught up, or when the JVM has died.
+        """
+        self._spark_state = "running"
+        self._warm_up = WarmUp(spark)
+        cluster = ClusterWatch(spark, self._config.spark.master, self._log)
+        self._start_workers(spark, catalog)
+        self._service.ready()
+        while not self._stopping:
+            if session.died() is not None:
+                return
+            if (why := cluster.turn()) is not None:
+                self._log.error("Spark's driver is ended, and started again", reason=why)
+                session.kill()
+                return
+            self._reap()
+            if self._until_caught_up and not self._workers and session.died() is None:
+                self._done = True
+                return
+            try:
+                if self._reload.asked(catalog):
+                    self._reread(catalog)
+                if not self._until_caught_up:
+                    self._start_workers(spark, catalog)
+                if self._bars is not None:
+                    self._bars.show({name: copies_of(catalog, name) for name in self._workers})
+                if self._service.listens:
+                    self._service.status(status_line(self._states(catalog)))
+            except StateError as error:  # the workers log it, and go on when the catalog can be used again
+                self._log.debug("the catalog cannot be used now", error=str(error))
+            self._monitor.turn()
+            self._service.turn(worker.heartbeat.at_s for worker in self._workers.values())
+            self._pause()
+        SUSPECTS.stop_waiting()
+        self._service.stopping()
+        self._service.status("stopping after the current batch")
+        self._log.info("stopping after the current batch", signal=self._signals.name)
+
+    def _states(self, catalog: Catalog) -> dict[str, str]:
+        rows = {name: catalog.subscription(name) for name in self._config.subscription}
+        return {name: row.state for name, row in rows.items() if row is not None}
+
+    def _reread(self, catalog: Catalog) -> None:
+        self._service.reloading()
+        try:
+            if (planned := self._reload.take_up(self._config, catalog)) is not None:
+                self._adopt(planned)
+        finally:
+            self._service.ready()
+
+    def _adopt(self, planned: ReloadPlan) -> None:
+        """Go on with another configuration: what is outdated stops as by DISABLE, and `_start_workers` does the rest.
+
+        Subscriptions that had failed are tried again: the operator may have acted on what the file does not show.
+        """
+        self._config = planned.config
+        self._copy_limit.change(planned.config.copies_at_once)
+        self._outdated |= planned.outdated & self._workers.keys()
+        self._failed.clear()
+        self._again.clear()
+        SUSPECTS.forget()
+        for worker in self._workers.values():
+            worker.look_soon()
+
+    def _pause(self, seconds: float = _TURN_S) -> None:
+        """Wait for the next turn; a signal ends the wait."""
+        end_s = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < end_s:
+            time.sleep(_SIGNAL_S)
+            self._monitor.turn()
+
+    def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
+        self._see_disabled(catalog)
+        for name in self._outdated:
+            self._workers[name].stop()  # repeatedly, because its copies may have begun other Spark jobs
+        for name, subscription in self._config.subscription.items():
+            row = catalog.subscription(name)
+            if name in self._workers and row is not None and not row.enabled:
+                self._workers[name].stop()  # cuts a copy short
+            if name in self._workers or row is None or not row.enabled:
+                continue
+            until_s, wanted = self._again.get(name, (0.0, None))
+            if time.monotonic() < until_s and self._wanted(name) == wanted:
+                continue
+            try:
+                forked = session.fork(spark)
+            except Exception as error:
+                if session.lost(error) is None:
+                    raise
+                return  # another JVM is started, and then this worker is
+            worker = SubscriptionWorker(
+                subscription,
+                forked,
+                catalog,
+                until_caught_up=self._until_caught_up,
+                copy_limit=self._copy_limit,
+                warm_up=self._warm_up,
+                observer=self._monitor.observer(name),
+            )
+            self._workers[name] = worker
+            self._failed.discard(name)
+            worker.thread.start()
+
+    def _wanted(self, name: str) -> object:
+        """What an operator asks of a subscription: a change of it ends the pause after an error, as in its worker."""
+        return None if self._catalog is None else refresh.wanted(self._catalog, name)
+
+    def _see_disabled(self, catalog: Catalog) -> None:
+        """Forget why subscriptions without a worker ended, if they are disabled: ENABLE starts them at once."""
+        for name in self._config.subscription.keys() - self._workers.keys():
+            row = catalog.subscription(name)
+            if row is not None and not row.enabled:
+                self._failed.discard(name)
+                self._again.pop(name, None)
+                SUSPECTS.forget(name)
+                if row.state not in {"disabled", "stopped"}:
+                    catalog.set_state(name, "disabled")  # its worker ended with the JVM, and `drop` waits for this
+
+    def _reap(self) -> None:
+        """Remove workers that have ended, and log unexpected ends."""
+        for name, worker in list(self._workers.items()):
+            if worker.thread.is_alive():
+                continue
+            del self._workers[name]
+            outdated = name in self._outdated
+            self._outdated.discard(name)
+            if worker.error is None or session.died() is not None or outdated:
+                continue
+            if self._until_caught_up or worker.gave_up:
+                self._failed.add(name)
+                pause_s = math.inf if self._until_caught_up else worker.subscription.retry_max_s
+                self._again[name] = time.monotonic() + pause_s, self._wanted(name)
+            elif not worker.disabled:  # one that disabled itself waits for ENABLE
+                self._log.error(
+                    "a subscription's worker ended unexpectedly; it is started again",
+                    subscription=name,
+                    error=repr(worker.error),
+                    exc_info=worker.error,
+                )
+                self._again[name] = time.monotonic() + _AGAIN_S, self._wanted(name)
+
+    def _end(self, catalog: Catalog) -> None:
+        if self._bars is not None:
+            self._bars.close()
+        while any(worker.thread.is_alive() for worker in self._workers.values()):
+            for worker in self._workers.values():
+                worker.stop()  # repeatedly, because its copies may have begun other Spark jobs
+            for worker in self._workers.values():
+                worker.thread.join(_TURN_S)
+                self._monitor.turn()  # the last batch may take minutes, and nobody should kill a daemon that ends
+        self._reap()
+        if session.died() is not None and not self._stopping:
+            self._all_stopped(catalog, "starting", but=("error",))  # they go on with another JVM
+        else:
+            self._all_stopped(catalog)
+
+    def _all_stopped(self, catalog: Catalog, state: str = "stopped", but: Sequence[str] = ()) -> None:
+        """Record that no subscription has a worker."""
+        try:
+            for name in self._config.subscription:
+                row = catalog.subscription(name)
+                if row is not None and row.state not in {"disabled", "stopped", *but}:
+                    catalog.set_state(name, state)
+        except StateError as error:
+            self._log.error("the state of the stopped subscriptions cannot be written", error=str(error))
+
+
+def _install_fault() -> None:
+    """Install the fault of the environment variable; see `bridge.runtime.faults`."""
+    wanted = os.environ.get(FAULT_VARIABLE)
+    if not wanted:
+        return
+    point, _, count = wanted.partition(":")
+    left = int(count or 1)
+    lock = threading.Lock()
+
+    def kill(reached: str) -> None:
+        nonlocal left
+        with lock:
+            if reached == point:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    faults.install(kill)

@@ -1,0 +1,151 @@
+"""`pgbridge replay`: applies a transaction that was skipped, after showing what it would overwrite.
+
+It works on the state directory alone: a daemon must not commit to the same tables meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.held import ahead_of_origin
+from bridge.catalog.lock import STOP_FIRST, locked
+from bridge.runtime import remedies
+from bridge.runtime.errors import SkipError, StateError
+from bridge.runtime.process import fsync
+from bridge.skipped import replayable
+from bridge.skipped.replay import Replay, lines_of
+from bridge.skipped.skipped_transactions import folder_of
+from bridge.spark.command_session import command_session
+from bridge.track.skip_lsn import given_lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config.config import Config, Subscription
+    from protocol.lsn import Lsn
+
+DONE: Final = "replayed.json"
+"""The file, beside what was kept, that says when the transaction was replayed."""
+
+BEGUN: Final = "begun.json"
+"""The file that says since which boot of the machine it is being replayed, and whether a flush was begun."""
+
+
+def replay(
+    config: Config,
+    subscription: Subscription,
+    text: str,
+    *,
+    dry_run: bool = False,
+    started: Callable[[Config, Subscription], AbstractContextManager[SparkSession]] | None = None,
+) -> Iterator[str]:
+    """Replay a skipped transaction; yields the lines to print.
+
+    Args:
+        config: The configuration.
+        subscription: The subscription that skipped it.
+        text: The transaction's finish LSN.
+        dry_run: Only show what it would do.
+        started: Starts Spark, and stops it; None for the session that the configuration describes.
+
+    Raises:
+        SkipError: No such transaction was kept, it cannot be replayed, or it was replayed already.
+        StateError: A daemon is running, or the subscription has a batch that is not finished.
+        ApplyError: A commit failed; what was committed before remains, and another attempt goes on from there.
+    """
+    finish_lsn, skipped = given_lsn(text), config.state_dir / "skipped"
+    folder = folder_of(skipped, subscription.name, str(finish_lsn))
+    files = replayable.read(_existing(folder, skipped, subscription.name, finish_lsn))
+    done = folder / replayable.FOLDER / DONE
+    if done.exists():
+        when = json.loads(done.read_text(encoding="utf-8"))["time"]
+        raise SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
+    if not files:
+        yield f"the transaction that finished at {finish_lsn} has no changes that are published"
+        return
+    with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        row = catalog.subscription(subscription.name)
+        if row is None or row.incarnation is None:
+            raise SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
+        if catalog.batch(subscription.name) is not None or ahead_of_origin(catalog, subscription.name):
+            raise StateError(
+                f'subscription "{subscription.name}" has a batch that was begun and not finished',
+                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+            )
+        with catalog.transaction():  # because a hand-over moves tables from one name to the other
+            rels = catalog.rels_by_name(subscription.name)
+            copying = catalog.rels_by_name(sync_name(subscription.name)).keys()
+        with (
+            started(config, subscription)
+            if started
+            else command_session(config, [subscription], log="spark.log", commits=True) as spark
+        ):
+            replaying = Replay(
+                spark,
+                subscription,
+                app_id=row.txn_app_id,
+                finish_lsn=finish_lsn,
+                files=files,
+                rels=rels,
+                copying=copying,
+            )
+            yield from _replayed(replaying, subscription.name, finish_lsn, done, dry_run=dry_run)
+
+
+def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_run: bool) -> Iterator[str]:
+    yield from (f"{relation}: left out: it was copied after the transaction" for relation in replaying.copied_since)
+    for shown in replaying.preview():
+        yield from lines_of(shown)
+    if dry_run:
+        yield f"nothing is changed; to apply it, run: {remedies.replay(name, finish_lsn)}"
+        return
+    begun = done.with_name(BEGUN)
+    _check_begun(begun, name)
+    _write(begun, {"boot_id": boot_id(), "flushing": False})
+    for replayed in replaying.apply(lambda: _write(begun, {"boot_id": boot_id(), "flushing": True})):
+        conflicts = ", ".join(f"{number:,} {conflict}" for conflict, number in replayed.conflicts.items())
+        yield f"{replayed.relation}: replayed{f' ({conflicts})' if conflicts else ''}"
+    _write(done, {"time": time.strftime("%Y-%m-%d %H:%M:%S%z")})
+    begun.unlink()
+    yield f"the transaction that finished at {finish_lsn} is applied and durable"
+
+
+def _existing(folder: Path, skipped: Path, name: str, finish_lsn: Lsn) -> Path:
+    if folder.is_dir():
+        return folder
+    kept = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
+    known = f"kept are: {', '.join(kept)}" if kept else "none is kept"
+    raise SkipError(
+        f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})',
+        hint=f"skip one first: {remedies.skip(name, str(finish_lsn))}",
+    )
+
+
+def _check_begun(begun: Path, name: str) -> None:
+    """Raise if an earlier attempt may have committed what did not reach the disk: Delta would leave it out now."""
+    if not begun.exists():
+        return
+    document = json.loads(begun.read_text(encoding="utf-8"))
+    if document["flushing"] or document["boot_id"] != boot_id():
+        raise SkipError(
+            "an earlier replay of the transaction has committed what may not have reached the disk",
+            hint=f"copy the transaction's tables again: {remedies.resync(name, 'TABLE')}",
+        )
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    """Write a small file so that it is there as a whole or not at all, also after a power cut."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(document), encoding="utf-8")
+    fsync(new)
+    new.replace(path)
+    fsync(path.parent)

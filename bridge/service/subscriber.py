@@ -1,0 +1,465 @@
+"""One subscription's worker: starts the subscription, streams, and tries again after errors.
+
+Tables that are added later join between two streams (`bridge.sync.added_tables`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
+
+from bridge.apply.maintenance import DeltaTables, Maintenance, Policy
+from bridge.apply.published import Published, kept_types, unpublished
+from bridge.apply.stream import Handling, StreamHistory, recover, stream
+from bridge.apply.suspects import SUSPECTS
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.notes import put_left_out
+from bridge.catalog.worker_status import WorkerStatus
+from bridge.lake.location import place_of
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.shared_folder import check_shared
+from bridge.publication import published_table
+from bridge.receive.filter_server import FilterServer
+from bridge.receive.publisher import Publisher
+from bridge.runtime import log, remedies
+from bridge.runtime.errors import (
+    HINT,
+    ApplyError,
+    BridgeError,
+    ConfigError,
+    NeedsResync,
+    PublisherError,
+    SparkLost,
+    StateError,
+    SyncError,
+    counts_in_copy,
+    is_own,
+    let_go,
+    may_retry,
+)
+from bridge.runtime.observer import Observer
+from bridge.runtime.threads import Heartbeat, backoff_s, jittered_s
+from bridge.snapshots.commit_log import CommitLog
+from bridge.snapshots.commit_rows import CommitRows
+from bridge.snapshots.commits_table import path_in
+from bridge.spark import session
+from bridge.sync.added_tables import AddedTables
+from bridge.sync.catalog_look import CatalogWatch
+from bridge.sync.handled_tables import HandledTables
+from bridge.sync.refresh import Refresh
+from bridge.sync.server_check import ServerCheck
+from bridge.sync.start import Start
+from bridge.sync.tablesync import TableSync, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.apply.handler import ChangeBatch
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.config.config import Subscription
+    from bridge.service.warm_up import WarmUp
+    from bridge.sync.copy_progress import CopyLimit
+    from bridge.track.progress import Progress
+    from protocol.lsn import Lsn
+
+_LOOK_INTERVAL_S = 1.0
+_WARM_UP_TABLES = 50  # whose sizes are looked at: the server is asked for each
+_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
+"""Failures in a row without progress, after which `run --until-caught-up` reports the subscription as failed. A server
+may need a minute to notice that a killed daemon is gone; a commit that Delta refused three times will not succeed."""
+
+
+class SubscriptionWorker:
+    """A thread that runs one subscription.
+
+    Args:
+        subscription: The subscription.
+        spark: A Spark session of its own.
+        catalog: The process's catalog.
+        until_caught_up: End once everything that the publisher had flushed at the start is durable.
+        copy_limit: Limits the copies of the whole process; None for no limit.
+        warm_up: Begun with the copies; None for none.
+        observer: Is told what the stream receives and applies; None for nobody.
+        handler: Gets the batches, in place of Delta tables; None for Delta tables.
+
+    Attributes:
+        error: The error that ended the worker; None if it ended without one.
+        gave_up: Whether it ended by an error after which another worker is started only after `retry_max_s`, or after
+            ENABLE; with `until_caught_up` none is.
+        heartbeat: Beats while the subscription makes progress or waits for something.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        spark: SparkSession,
+        catalog: Catalog,
+        *,
+        until_caught_up: bool = False,
+        copy_limit: CopyLimit | None = None,
+        warm_up: WarmUp | None = None,
+        observer: Observer | None = None,
+        handler: Callable[[ChangeBatch], object] | None = None,
+    ) -> None:
+        self._copy_limit = copy_limit
+        self._warm_up = warm_up
+        self.subscription = subscription
+        self.error: BaseException | None = None
+        self.gave_up = False
+        self.heartbeat = Heartbeat()
+        self._spark = spark
+        self._catalog = catalog
+        self._until_caught_up = until_caught_up
+        self._target_lsn: Lsn | None = None
+        self._stop = threading.Event()
+        self._log = log.get(subscription.name)
+        self._status = WorkerStatus(catalog, subscription.name, self._log)
+        self._failures = 0
+        self._copying = False
+        self._added = AddedTables(
+            subscription,
+            spark,
+            catalog,
+            self._log,
+            give_up_after=(_GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER) if until_caught_up else None,
+            copy_limit=copy_limit,
+        )
+        self._again = self._look = self._begun = self._repeats = False
+        self._maintenance = Maintenance(
+            catalog,
+            subscription.name,
+            DeltaTables(spark, LocalTables(partial(place_of, spark))),
+            Policy(subscription.maintenance, subscription.vacuum_retention_h),
+            self._log,
+            stopping=self._stop.is_set,
+            now_s=time.time,
+        )
+        commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
+        self._catalog_watch = CatalogWatch(subscription, catalog, self._log)
+        self._commit_log = CommitLog(catalog, subscription.name, commits, self._log)
+        self._handled = HandledTables(subscription, catalog) if handler is not None else None
+        self._history = StreamHistory(
+            maintenance=self._maintenance if handler is None else None,
+            heartbeat=self.heartbeat,
+            observer=observer or Observer(),
+            handler=Handling(handler, self._handled.other) if handler and self._handled else None,
+            redefined=self._catalog_watch.soon,
+        )
+        self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
+
+    @property
+    def disabled(self) -> bool:
+        """Whether the subscription is disabled, by DISABLE or by disable_on_error."""
+        return not self._status.enabled()
+
+    def stop(self) -> None:
+        """End after the current batch. A copy and maintenance are cut short; a copy starts again at the next start."""
+        self._stop.set()
+        if self._copying:
+            session.interrupt(self._spark)
+        self._maintenance.interrupt()
+
+    def look_soon(self) -> None:
+        """Compare what is published with what is followed, before the next `catalog_check_s` is over."""
+        self._catalog_watch.soon()
+
+    @property
+    def _name(self) -> str:
+        return self.subscription.name
+
+    def _run(self) -> None:
+        try:
+            if self._handled is None:  # a function's writes are not known here
+                self._commit_log.start()
+                self._catalog_watch.start()
+            self._retrying()(self._run_streams)
+            if (error := self._added.error or self._waits()) is not None:
+                self.error, self.gave_up = error, True
+        except BaseException as error:  # noqa: BLE001 - the daemon gets every error
+            if not self._stop.is_set():
+                self.error = error
+        finally:
+            self._added.stop()
+            self._catalog.release(self._name)
+            self._catalog_watch.close()
+            self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
+            if session.died() is None:
+                ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
+                self._status.set_state(ended if self._status.enabled() else "disabled")
+
+    def _waits(self) -> NeedsResync | None:
+        """The error of a table that waits for its resync, for `run --until-caught-up`; a daemon goes on."""
+        waiting = refresh.waiting(self._catalog, self._name)
+        if not waiting or not self._until_caught_up or self._stop.is_set() or not self._status.enabled():
+            return None
+        message, _, hint = (waiting[0].waits or "").partition(HINT)
+        return NeedsResync(message, (waiting[0].namespace, waiting[0].name), hint=hint)
+
+    def _retrying(self) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(self._failed),
+            wait=self._pause_s,
+            stop=stop_never,
+            sleep=self._sleep,
+            reraise=True,
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait."""
+        end_s = time.monotonic() + seconds
+        wanted = refresh.wanted(self._catalog, self._name)
+        while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or refresh.wanted(self._catalog, self._name) != wanted:
+                return
+            self._status.write()
+            self.heartbeat.beat()
+
+    def _pause_s(self, state: RetryCallState) -> float:
+        """Return the pause before the next attempt: the longest one if the error needs an operator."""
+        error = state.outcome.exception() if state.outcome else None
+        if not may_retry(error):
+            return self.subscription.retry_max_s
+        return jittered_s(backoff_s(self._failures, self.subscription.retry_max_s))
+
+    def _failed(self, error: BaseException) -> bool:
+        """Record an error; return whether to try again."""
+        if self._is_no_failure(error):
+            return False
+        self._failures += 1
+        # what the stream itself brought may come again from the same position; only progress ends it
+        self._repeats = self._begun and not (isinstance(error, PublisherError) and error.retry)
+        counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
+        counted = counts_in_copy(error) if self._copying else is_own(error)
+        self._status.record_error(error, counter=counter if counted else None)
+        unexpected = not isinstance(error, BridgeError)
+        self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
+        let_go(error)
+        if self._stop.is_set():
+            return False
+        if self.subscription.disable_on_error and is_own(error):
+            return not self._disable()
+        limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
+        hopeless = self._failures >= limit or not may_retry(error)
+        if isinstance(error, ConfigError) or (self._until_caught_up and hopeless):
+            self.gave_up = True
+            return False
+        self._status.set_state("error")
+        return True
+
+    def _is_no_failure(self, error: BaseException) -> bool:
+        """Whether an error is no failure of the subscription: it was stopped, or the process or Spark ended."""
+        if not isinstance(error, Exception):
+            return True  # the end of the process
+        if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
+            self._log.info("the copy was cut short; it starts again at the next start", reason=str(error))
+            return True
+        if (lost := session.lost(error)) is None:
+            return False
+        # the daemon starts another JVM or other sessions, and another worker
+        self._status.record_error(SparkLost(session.lost_text(lost)), counter=None)
+        self._status.set_state("error")
+        self._log.warning(f"stopped: {session.lost_text(lost).partition(':')[0]}", reason=lost, error=str(error))
+        return True
+
+    def _disable(self) -> bool:
+        """Disable the subscription; return False if the catalog cannot be written."""
+        try:
+            self._catalog.set_enabled(self._name, enabled=False)
+        except StateError as error:
+            self._log.error("subscription cannot be disabled (disable_on_error)", error=str(error))
+            return False
+        self._log.warning("subscription disabled because of an error (disable_on_error)")
+        return True
+
+    def _run_streams(self) -> None:
+        """Stream until stopped, disabled or caught up."""
+        while self._stream_once():
+            pass
+
+    def _stream_once(self) -> bool:
+        """Run one stream, from connecting to its end; return whether another is to begin, perhaps with other tables."""
+        if self._stop.is_set() or not self._status.enabled():
+            return False
+        self._again = self._look = self._begun = False
+        self.heartbeat.beat()
+        self._status.set_state("starting")
+        self._copying = False
+        check_shared(self._spark, self.subscription.warehouse)
+        self._maintenance.recover()  # before a table is copied afresh, which this would revert
+        with (
+            Publisher(self.subscription.connection, application_name=self._name) as publisher,
+            FilterServer(self.subscription) as filter_server,
+        ):
+            if self._until_caught_up and self._target_lsn is None:
+                self._target_lsn = publisher.flush_lsn()
+            check = ServerCheck(
+                self.subscription,
+                self._catalog,
+                publisher,
+                self._log,
+                stopping=self.heartbeat.beating(self._stop.is_set),
+            )
+            server = check.look()
+            recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
+            requests = self._added.requests()  # read first: the published tables must not be older than requests
+            followed = self._catalog.rels_by_name(self._name, sync_name(self._name)).keys()
+            types = kept_types(publisher, self._catalog, self._name)
+            published = Published.read(self.subscription, publisher, self._log, filter_server, followed, types)
+            self._check_configured(published, adds=bool(requests))
+            sync = TableSync(
+                self._spark,
+                self.subscription,
+                self._catalog,
+                self._log,
+                stopping=self._stop.is_set,
+                copy_limit=self._copy_limit,
+                heartbeat=self.heartbeat,
+            )
+            if requests:
+                SUSPECTS.forget(self._name)
+                self._added.forget_worker()
+                refreshing = Refresh(self._name, self._catalog, sync, self._log, self.subscription.mode_of)
+                refreshing.take_up(requests, published.tables, publisher)
+            tables: TableSync | HandledTables = self._handled or sync
+            left_out = self._leave_out(published) if self._handled is None else []
+            self._added.take_over(self._stop, check.look)
+            self._copying = True
+            self._status.set_state("copying")
+            is_new = self._catalog.remote_lsn(self._name) is None
+            if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
+                some = islice(published.tables.values(), _WARM_UP_TABLES)
+                self._warm_up.begin(publisher.table_bytes(table.relid) for table in some)
+            start = Start(
+                self.subscription,
+                self._catalog,
+                publisher,
+                tables,
+                published.tables,
+                check,
+                self._log,
+                stopping=self.heartbeat.beating(self._stop.is_set),
+            )
+            errors = start.run()
+            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
+            self._copying = False
+            if self._handled is None:
+                self._catalog_watch.look(publisher)
+            again = stream(
+                published,
+                tables.follow(published.tables, publisher, server),
+                self._spark,
+                self._catalog,
+                check=check,
+                control=self,
+                log=self._log,
+                ignored=self._ignoring(left_out),
+                history=self._history,
+            )
+        return again or self._again
+
+    # --- tables that are left out, or not copied ------------------------------------------------------------------
+
+    def _check_configured(self, published: Published, *, adds: bool) -> None:
+        """Refuse a configuration with tables that are not published, before a table is made in another mode.
+
+        Args:
+            adds: Whether tables may be added to a subscription that has begun; else it goes on, as its tables are made.
+        """
+        error = unpublished(self.subscription, published.tables.values(), published.publisher)
+        if error is None:
+            return
+        if adds or self._catalog.remote_lsn(self._name) is None:
+            raise error
+        self._log.warning(error.message, hint=error.hint)
+
+    def _leave_out(self, published: Published) -> list[str]:
+        """Log new tables that Delta cannot hold; return the names of all such tables."""
+        subscribed = self._catalog.rels_by_name(self._name, sync_name(self._name))
+        found = published_table.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
+        reasons = {name: why.reason for name, why in found.items()}
+        for name in put_left_out(self._catalog, self._name, reasons):
+            self._log.warning(
+                f"a table is left out: {found[name].reason}",
+                relation=".".join(name),
+                hint=f"{found[name].hint}; then run: {remedies.refresh(self._name)}",
+            )
+        return [".".join(name) for name in found]
+
+    def _set_apart(
+        self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow], check: ServerCheck
+    ) -> None:
+        """Leave tables that could not be copied to a tablesync worker, so that the others' stream begins.
+
+        Raises:
+            BridgeError: There are no others, or the subscription is to stop.
+        """
+        if not left:
+            return
+        why = {
+            rel: errors.get(name) or not_found(name, self._name) for rel in left for name in [(rel.namespace, rel.name)]
+        }
+        others = len(self._catalog.rels(self._name)) > len(left)
+        worst = max(why.values(), key=is_own)
+        if not others or (self.subscription.disable_on_error and is_own(worst)) or self._stop.is_set():
+            raise worst
+        self._added.set_apart(why, self._stop, check.look)
+
+    # --- control of the stream --------------------------------------------------------------------------------------
+
+    def _ignoring(self, left_out: Iterable[str]) -> Callable[[str], None]:
+        """Return a function that logs each published table which is not subscribed once, unless it is left out."""
+        waiting = [rel.qualified_name for rel in refresh.waiting(self._catalog, self._name)]
+        seen = {*left_out, *waiting}
+        # the stream has partitions of their own names then
+        unclear = bool(waiting) and self.subscription.publication_definitions is not None
+
+        def ignored(relation: str) -> None:
+            # while added tables are synchronized, it may be one of them
+            if relation not in seen and not unclear and not self._added.syncing:
+                seen.add(relation)
+                self._log.warning(
+                    "changes of a table that is not subscribed are ignored",
+                    relation=relation,
+                    hint=f"to subscribe to it, run: {remedies.refresh(self._name)}",
+                )
+
+        return ignored
+
+    @property
+    def wants_keepalive(self) -> bool:
+        """Whether `run --until-caught-up` waits for the end."""
+        return self._target_lsn is not None
+
+    def origin_advanced(self) -> None:
+        """Start to count failures from 0 again."""
+        self._failures, self._repeats = 0, False
+        self._status.progressed()
+
+    def should_continue(self, progress: Progress) -> bool:
+        """Whether the stream goes on: not stopped, no other tables to begin with, not caught up."""
+        if self._stop.is_set():
+            return False
+        caught_up = self._target_lsn is not None and progress.durable_lsn >= self._target_lsn
+        if (self._look or caught_up) and self._added.stream_should_end() and self._catalog.batch(self._name) is None:
+            self._again = True
+            return False
+        return not caught_up or self._added.outstanding
+
+    def report(self, progress: Progress) -> bool:
+        """Record the state for `pgbridge status`; return whether the subscription is enabled."""
+        self._status.set_state("streaming", received_lsn=progress.received_lsn)
+        if not self._begun:
+            self._begun = True
+            if not self._repeats:
+                self._status.begun()
+        self._look = self._added.stream_should_end()
+        return self._status.enabled()

@@ -1,0 +1,1 @@
+"""Transactions that were skipped: kept, shown, and applied later."""

@@ -1,0 +1,264 @@
+"""Applies a transaction that was skipped to the tables as they are now, long after its turn.
+
+Rows that the transaction inserts overwrite rows with their keys, and what it updates or deletes may have changed since:
+so `preview` tells first what would happen. Each table gets a commit for each part of its changes, as in a batch, with a
+stamp of the transaction, so that a replay that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+
+from bridge.batch.batch import Staged
+from bridge.effects.events import COMMANDS
+from bridge.effects.net_effect import net_effect
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.commit.change_frame import append_changes
+from bridge.lake.commit.conflicts import KeyedTarget
+from bridge.lake.commit.merge_effects import leaves_missing
+from bridge.lake.error_context import error_context
+from bridge.lake.location import place_of, read_table
+from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.retry import retry_commit
+from bridge.lake.source import SparkStage
+from bridge.lake.table import existing_schema, read_target_schema
+from bridge.runtime import remedies
+from bridge.runtime.errors import ApplyContext, SkipError, TargetError
+from bridge.skipped.preview import Preview, preview
+from bridge.targets.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.batch.batch import TableChanges
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.config.config import Subscription
+    from bridge.effects.conflicts import Conflicts
+    from bridge.skipped.replayable import ReplayFile
+    from protocol.lsn import Lsn
+
+_READY: Final = frozenset("sr")
+"""The states of a table that follows the stream, or is about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreview:
+    """What the replay would do to a table.
+
+    Attributes:
+        relation: `namespace.name`.
+        changes: The transaction's changes of it, by command.
+        lost: In how many rows a value becomes NULL, because the stream did not carry it.
+        truncated: How many rows it would lose first, by TRUNCATE; None without one.
+        rows: What happens to rows; None if that is not known before, because the table has no key, or because the
+            result depends on each change in turn.
+    """
+
+    relation: str
+    path: str
+    changes: dict[str, int]
+    truncated: int | None
+    rows: Preview | None
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableReplayed:
+    """What the replay did to a table.
+
+    Attributes:
+        relation: `namespace.name`.
+        conflicts: Changes that met a row, or did not find one, by the conflict's name.
+    """
+
+    relation: str
+    conflicts: dict[str, int] = field(default_factory=dict)
+
+
+class Replay:
+    """The replay of one transaction.
+
+    Args:
+        spark: A session of its own.
+        app_id: Delta's application id of the subscription's commits.
+        files: What was kept of it.
+        rels: The subscription's tables, by (namespace, name).
+        copying: Those that its tablesync worker has.
+
+    Attributes:
+        copied_since: The tables that have it already, because they were copied after it.
+
+    Raises:
+        SkipError: It was skipped in another life of the subscription; or a table is not subscribed any more, is another
+            one by now, or is being copied.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        subscription: Subscription,
+        *,
+        app_id: str,
+        finish_lsn: Lsn,
+        files: Sequence[ReplayFile],
+        rels: Mapping[tuple[str, str], RelRow],
+        copying: Collection[tuple[str, str]] = (),
+    ) -> None:
+        self._spark = spark
+        self._subscription = subscription
+        self._app_id = f"{app_id}/replay-{str(finish_lsn).replace('/', '-')}"
+        self._finish_lsn = finish_lsn
+        self.copied_since: list[str] = []
+        self._paths: dict[tuple[str, str], str] = {}
+        if any(file.origin != app_id for file in files):
+            raise SkipError(
+                f'the transaction was skipped before subscription "{subscription.name}" began afresh',
+                hint="the tables were copied since then, from the server as it was at that time",
+            )
+        relids = {file.relation: file.relid for file in files}
+        for relation, relid in relids.items():
+            name, rel = ".".join(relation), rels.get(relation)
+            if rel is not None and None not in {rel.relid, relid} and rel.relid != relid:
+                raise SkipError(
+                    f'table "{name}" is another table by now than the one that the transaction changed',
+                    hint="apply the changes in the transaction's Parquet files by hand",
+                )
+            if rel is None and relation not in copying:
+                raise SkipError(
+                    f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
+                    hint="apply the changes in the transaction's Parquet files by hand",
+                )
+            if rel is not None and rel.waits is not None:
+                raise SkipError(
+                    f'table "{name}" waits for its resync; once it is copied afresh, it has the transaction\'s changes',
+                    hint=f"run: {remedies.resync(subscription.name, name)}; then repeat the command",
+                )
+            if rel is None or rel.state not in _READY:
+                raise SkipError(
+                    f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
+                    hint="run the daemon until its state is r (pgbridge status), then repeat the command",
+                )
+            if rel.lsn > finish_lsn:
+                self.copied_since.append(name)
+            else:
+                self._paths[relation] = rel.path
+        self._files = [file for file in files if file.relation in self._paths]
+
+    def preview(self) -> Iterator[TablePreview]:
+        """Tell what the replay would do, table by table; nothing is changed.
+
+        If a table has several parts of changes, later ones are compared with the table before all of them.
+
+        Raises:
+            TargetError: A Delta table does not exist any more, or does not hold the changes.
+        """
+        for file in self._files:
+            changes = self._changes(file)
+            lost = self._count(changes) if changes.truncated else None
+            yield TablePreview(
+                file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes), file.lost
+            )
+
+    def apply(self, begin_flush: Callable[[], None] = lambda: None) -> Iterator[TableReplayed]:
+        """Apply the changes; what an earlier attempt has committed is left out.
+
+        Args:
+            begin_flush: Called before local tables are flushed: after a flush that failed, another one proves nothing.
+
+        Yields:
+            Each part once it is committed. They are durable when the iterator ends.
+
+        Raises:
+            ApplyError: A commit failed. Those before it remain; another attempt goes on with it.
+            OutcomeUnknown: The connection to Spark was lost; another attempt finds out.
+            StateError: A local table cannot be flushed.
+        """
+        parts: dict[str, int] = {}
+        for file in self._files:
+            part = parts[file.qualified_name] = parts.get(file.qualified_name, 0) + 1
+            replayed = TableReplayed(file.qualified_name)
+            stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
+            context = ApplyContext(self._subscription.origin_name, self._finish_lsn, None, file.qualified_name)
+            with error_context(context), stamped(self._spark, stamp):
+                changes = self._changes(file)
+                retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
+            yield replayed
+        LocalTables(partial(place_of, self._spark)).flush(self._paths.values(), begin_flush)
+
+    def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
+        def count(conflicts: Conflicts) -> None:
+            replayed.conflicts.update(conflicts.counts)
+
+        unrepresentable = self._subscription.unrepresentable
+        if changes.target.mode == "changelog":
+            append_changes(self._spark, changes, unrepresentable=unrepresentable)
+            return
+        apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
+
+    def _changes(self, file: ReplayFile) -> TableChanges:
+        path = self._paths[file.relation]
+        existing_schema(self._spark, path)
+        schema = read_target_schema(self._spark, path, file.mode) or ()
+        try:
+            return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
+        except TargetError as error:
+            raise SkipError(
+                f"the columns of the Delta table are others than those of the transaction: {error.message}",
+                hint=f"copy the table again: {remedies.resync(self._subscription.name, file.qualified_name)}",
+            ) from error
+
+    def _count(self, changes: TableChanges) -> int:
+        return read_table(self._spark, changes.target.path).count()
+
+    def _rows(self, changes: TableChanges) -> Preview | None:
+        if (
+            changes.target.mode != "mirror"
+            or changes.truncated
+            or not changes.foldable
+            or isinstance(changes.changes, Staged)
+        ):
+            return None
+        effect = net_effect(changes.changes, changes.key)
+        target = changes.target
+        keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
+        if not effect.clear or (effect.shape.leaves and leaves_missing(self._spark, effect, keyed)):
+            return None
+        return preview(self._spark, effect, keyed)
+
+
+def _commands(changes: TableChanges) -> dict[str, int]:
+    """Count the changes by command."""
+    if isinstance(changes.changes, Staged):
+        counted: list[Any] = changes.changes.frame.groupBy("op").count().collect()
+        return {COMMANDS[row.op]: int(row["count"]) for row in counted}
+    found = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
+    return {COMMANDS[one["values"]]: one["counts"] for one in found}
+
+
+def lines_of(shown: TablePreview) -> Iterator[str]:
+    """Write a preview for people: a line for the table, and one for each example."""
+    said = ", ".join(f"{number:,} {command}" for command, number in shown.changes.items()) or "no changes"
+    if shown.truncated is not None:
+        said = f"TRUNCATE of {shown.truncated:,} rows, then {said}"
+    yield f"{shown.relation}: {said}"
+    if shown.lost:
+        yield f"  {shown.lost:,} rows get NULL for a large value that the stream did not carry"
+    if shown.rows is None:
+        return
+    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(shown.rows.counts.items()))
+    yield f"  rows: {counts or 'none'}"
+    for row in shown.rows.examples:
+        key = ", ".join(f"{name}={value}" for name, value in row.key.items())
+        if row.after:
+            changed = ", ".join(f"{name}: {row.before[name]} -> {after}" for name, after in row.after.items())
+            yield f"  {row.outcome}: ({key}) {changed}"
+        else:
+            lost = ", ".join(f"{name}: {value}" for name, value in row.before.items())
+            yield f"  {row.outcome}: ({key}) {lost}"

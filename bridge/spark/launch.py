@@ -1,0 +1,217 @@
+"""Launches Spark's JVM on this machine: with Delta's jars, without asking Ivy for them each time.
+
+Which jars these are is remembered in a cache folder, `$XDG_CACHE_HOME/pgbridge` or `~/.cache/pgbridge`. A user who has
+PySpark start another Spark, or names jars, gets PySpark's own start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
+
+from bridge.spark.jars import DeltaJars, making_archive, using_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+_SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
+
+_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
+"""Spark's launcher appends it to the class path: Spark's own jars come first, as they do with Ivy."""
+
+_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
+
+_OTHER_STARTS: Final = ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS", _GATEWAY_PORT, _CLASS_PATH)
+"""Environment variables by which PySpark starts another Spark, or with other jars."""
+
+_ADDRESSES: Final = ("spark.driver.host", "spark.driver.bindAddress")
+_LOCAL_IP: Final = "SPARK_LOCAL_IP"
+
+LOOPBACK: Final = "127.0.0.1"
+"""Not `localhost`, whose address may be another one for each of those who look."""
+
+_PACKAGES: Final = "spark.jars.packages"
+
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+_FEW_CORES: Final = 2
+
+_COLLECTOR: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
+"""On few cores a collector that works beside Spark's tasks takes their time: a tenth of a small commit's. One that
+stops them, and then has all cores, takes less than one that has one core. Metaspace of the size that Spark's classes
+need is not collected while they are loaded."""
+
+_DOWNLOADS: Final = 3
+_DOWNLOADS_WITHIN_S: Final = 60.0
+"""A machine without access to Maven Central is told soon."""
+
+_LOG_BYTES: Final = 10 << 20
+"""A log of this size is set aside at the next start, as `<name>.1`."""
+
+
+def is_own_spark() -> bool:
+    """Whether PySpark starts the Spark that it brings."""
+    return not any(name in os.environ for name in _OTHER_STARTS)
+
+
+def start_local(
+    master: str,
+    settings: Mapping[str, str],
+    *,
+    log: Path | None = None,
+    keep_open: int | None = None,
+    new_archive: Path | None = None,
+) -> SparkSession:
+    """Start Spark in a JVM on this machine, or return the session if it runs.
+
+    Args:
+        master: Where its tasks run.
+        settings: Spark's settings.
+        log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
+        keep_open: A file descriptor that the JVM inherits.
+        new_archive: Where it writes an archive of its classes when it ends, if Delta's jars are known; None to use the
+            archive that was made of them.
+    """
+    builder = SparkSession.builder.master(master)
+    own = dict(settings)
+    if (os.cpu_count() or 1) <= _FEW_CORES:
+        own.setdefault(_JVM_OPTIONS, _COLLECTOR)
+    with _on_loopback(own):
+        return _launched(builder, own, delta_jars(settings), log=log, keep_open=keep_open, new_archive=new_archive)
+
+
+def _launched(
+    builder: SparkSession.Builder,
+    own: dict[str, str],
+    jars: DeltaJars | None,
+    *,
+    log: Path | None,
+    keep_open: int | None,
+    new_archive: Path | None,
+) -> SparkSession:
+    known = jars.known() if jars is not None else None
+    if jars is not None and known is not None:
+        own.pop(_PACKAGES, None)
+        options, archive = own.get(_JVM_OPTIONS, ""), jars.archive
+        own[_JVM_OPTIONS] = making_archive(options, new_archive) if new_archive else using_archive(options, archive)
+        with _class_path(known):
+            session = started(_configured(builder, own), log=log, keep_open=keep_open)
+    else:
+        session = _downloading(
+            lambda: started(with_packages(_configured(builder, own), own), log=log, keep_open=keep_open)
+        )
+        if jars is not None:
+            resolved = session.sparkContext.getConf().get("spark.jars") or ""
+            jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
+    return session
+
+
+def _downloading(start: Callable[[], SparkSession]) -> SparkSession:
+    """Start Spark, and again if the JVM ends at once: Ivy gives up at the first download that is cut off."""
+    for attempt in Retrying(
+        retry=retry_if_exception(_has_not_begun),
+        stop=stop_after_attempt(_DOWNLOADS) | stop_after_delay(_DOWNLOADS_WITHIN_S),
+        reraise=True,
+    ):
+        with attempt:
+            return start()
+    raise AssertionError("a last attempt returns or raises")
+
+
+def _has_not_begun(error: BaseException) -> bool:
+    return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
+
+
+def started(builder: SparkSession.Builder, *, log: Path | None, keep_open: int | None = None) -> SparkSession:
+    """Start Spark as a builder says, its JVM's output in a log, or return the session if it runs."""
+    settings = builder._options  # noqa: SLF001 - PySpark launches the JVM by them, and offers no way to redirect it
+    if log is not None and SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
+        conf = SparkConf(loadDefaults=False)
+        for key, value in settings.items():
+            conf.set(key, value)
+        with _opened(log) as output:
+            inherited = () if keep_open is None else (keep_open,)
+            options = {"stdout": output, "stderr": subprocess.STDOUT, "pass_fds": inherited}
+            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext(gateway=…) does
+    return builder.getOrCreate()
+
+
+def _opened(log: Path) -> BinaryIO:
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    return os.fdopen(descriptor, "ab")
+
+
+def with_packages(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    """Have Ivy resolve Delta, and the user's packages beside it."""
+    packages = settings.get(_PACKAGES, "").split(",")
+    return configure_spark_with_delta_pip(builder, [name for name in packages if name])
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+@contextmanager
+def _on_loopback(settings: dict[str, str]) -> Iterator[None]:
+    """Have a JVM that is launched within listen on loopback alone, unless the settings say where.
+
+    Its ports run what they are sent, without asking for a password.
+    """
+    if names_address(settings, os.environ):
+        yield
+        return
+    settings.update(dict.fromkeys(_ADDRESSES, LOOPBACK))
+    os.environ[_LOCAL_IP] = LOOPBACK  # where its UI listens
+    try:
+        yield
+    finally:
+        del os.environ[_LOCAL_IP]
+
+
+def names_address(settings: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """Return the addresses that settings or the environment give a JVM on this machine."""
+    named = [str(settings[name]) for name in _ADDRESSES if name in settings]
+    return [*named, *([environment[_LOCAL_IP]] if _LOCAL_IP in environment else [])]
+
+
+@contextmanager
+def _class_path(jars: Sequence[str]) -> Iterator[None]:
+    """Have Spark's launcher append jars to the class path of a JVM that is launched within."""
+    os.environ[_CLASS_PATH] = os.pathsep.join(jars)
+    try:
+        yield
+    finally:
+        del os.environ[_CLASS_PATH]
+
+
+def delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
+    """Return the jars that Ivy finds for Delta and the user's packages; None if they are not ours to give."""
+    if "spark.jars" in settings or not is_own_spark():
+        return None
+    asked = {key: value for key, value in settings.items() if key.startswith("spark.jars.")}
+    asked |= {"pyspark": pyspark.__version__, "delta-spark": importlib.metadata.version("delta-spark")}
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
+    return DeltaJars(cache / "pgbridge", asked | {"jars": str(_SPARK_JARS)})

@@ -1,0 +1,215 @@
+"""Looks at what is published: at the start, when the stream announces a table anew, and every `catalog_check_s`.
+
+One query a look (`sql/catalog_picture.sql`), on a connection of its own that stays open: it may have to wait for a lock
+on a published table, and must not keep the stream waiting. What it finds is in the state catalog
+(`bridge.catalog.followed`), for `pgbridge status`, the page and the metrics.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bridge.catalog import followed
+from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.notes import left_out
+from bridge.publication.catalog_picture import parse
+from bridge.publication.definitions import load_optional
+from bridge.publication.differences import Remedies, compare
+from bridge.receive.publications import apply_publications
+from bridge.receive.publisher import Publisher
+from bridge.runtime import remedies
+from bridge.runtime.errors import BridgeError
+from bridge.runtime.threads import Closing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from structlog.typing import FilteringBoundLogger
+
+    from bridge.catalog.catalog import Catalog
+    from bridge.config.config import Subscription
+    from bridge.publication.catalog_picture import CatalogPicture, Name
+    from bridge.publication.differences import Comparison
+
+_LEAST_S: Final = 1.0
+"""Between two looks, however often the stream announces a table anew."""
+
+_LAST_S: Final = 10.0
+"""How long the end of a subscription waits for a look that was asked for."""
+
+
+class CatalogLook:
+    """Compares what a subscription follows with what is published; the catalog's answer is kept while it is the same.
+
+    Args:
+        subscription: The subscription, not its tablesync worker's.
+        catalog: Its catalog; None if there is none yet.
+    """
+
+    def __init__(self, subscription: Subscription, catalog: Catalog | None) -> None:
+        self._subscription, self._catalog = subscription, catalog
+        self._answer: tuple[str, CatalogPicture, Mapping[Name, int]] | None = None
+        self._remedies = Remedies(
+            remedies.refresh(subscription.name),
+            lambda table: remedies.resync(subscription.name, table),
+            subscription.publications,
+            definitions=subscription.publication_definitions is not None,
+        )
+
+    def look(self, publisher: Publisher, *, patient: bool = False) -> Comparison:
+        """Ask the server, and compare. Nothing is recorded. Before the first start all that is published is followed.
+
+        With `patient` it waits for those who lock a published table.
+
+        Raises:
+            PublisherError: The server cannot answer.
+            PublicationError: The definitions contradict its tables.
+        """
+        name, catalog = self._subscription.name, self._catalog
+        applied_lsn = catalog.remote_lsn(name) if catalog is not None else None
+        if catalog is None or applied_lsn is None:
+            picture, published = self._ask(publisher, {}, patient=patient)
+            return compare(published, {}, picture, published, (), self._remedies)
+        kept = followed.pictures(catalog, name)
+        rels = catalog.rels(name, sync_name(name))
+        copied = {(rel.namespace, rel.name): rel.relid for rel in rels if rel.state not in "id"}
+        relids = {table: kept[table].relid if table in kept else relid for table, relid in copied.items()}
+        picture, published = self._ask(publisher, relids, patient=patient)
+        return compare(
+            copied,
+            kept,
+            picture,
+            published,
+            [one.difference for one in followed.seen(catalog, name)],
+            self._remedies,
+            others={*left_out(catalog, name), *((rel.namespace, rel.name) for rel in rels)},
+            applied_lsn=applied_lsn,
+        )
+
+    def _ask(
+        self, publisher: Publisher, tables: Mapping[Name, int | None], *, patient: bool
+    ) -> tuple[CatalogPicture, Mapping[Name, int]]:
+        """The catalog's picture, and the relids of what is published by the definitions, or by the publications."""
+        publications = self._subscription.publications
+        known = self._answer[0] if self._answer is not None else None
+        digest, text = publisher.picture(publications, tables, known, patient=patient)
+        if self._answer is None or text is not None:
+            picture = parse(text or "{}", publisher.insert_lsn())
+            targets: Mapping[Name, int] = picture.targets
+            if (definitions := load_optional(self._subscription.publication_definitions)) is not None:
+                routing = apply_publications(publisher, publications, definitions, missing_ok=True).routing
+                targets = {name: entry.target.relid for name, entry in routing.targets.items()}
+            self._answer = digest, picture, targets
+        return self._answer[1:]
+
+
+class CatalogWatch(Closing):
+    """Looks again and again, in a thread of its own, and logs each difference once.
+
+    Args:
+        subscription: The subscription.
+        catalog: Its catalog.
+        log: Its logger.
+    """
+
+    def __init__(self, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger) -> None:
+        self._subscription, self._catalog, self._log = subscription, catalog, log
+        self._look = CatalogLook(subscription, catalog)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._wanted = self._stopping = self._cut = self._failing = False
+        self._publisher: Publisher | None = None
+        # a daemon thread, because a look may wait for a lock on the server
+        self._thread = threading.Thread(target=self._run, name=f"catalog {subscription.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, the first time after `catalog_check_s`."""
+        self._thread.start()
+
+    def soon(self) -> None:
+        """Look soon: the stream says that a table has changed, or the operator that the configuration has."""
+        self._wanted = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop, after a look that was asked for; one that lasts is cut short. Nothing is recorded afterwards."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_S if self._wanted else 0)
+            self._cut = True
+            if (publisher := self._publisher) is not None:
+                publisher.cut()  # only the thread itself closes what it may be waiting for
+            self._thread.join(_LAST_S)
+
+    def look(self, publisher: Publisher) -> None:
+        """Look once, on a connection of the caller's, unless a look lasts. A failure is logged once."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._record(self._look.look(publisher))
+            except BridgeError as error:
+                self._failed(error)
+            finally:
+                self._lock.release()
+
+    def _run(self) -> None:
+        try:
+            self._look_again_and_again()
+        finally:
+            if self._publisher is not None:
+                self._publisher.close()
+
+    def _look_again_and_again(self) -> None:
+        while True:
+            self._wake.wait(self._subscription.catalog_check_s)
+            wanted, self._wanted = self._wanted, False
+            self._wake.clear()
+            if wanted or not self._stopping:
+                with self._lock:
+                    self._look_once()
+            if self._stopping:
+                return
+            time.sleep(min(_LEAST_S, self._subscription.catalog_check_s))
+
+    def _look_once(self) -> None:
+        """Look on the open connection; where it was lost meanwhile, on another one."""
+        if self._cut or self._catalog.remote_lsn(self._subscription.name) is None:
+            return
+        fresh = self._publisher is None
+        try:
+            if self._publisher is None:
+                application_name = f"{self._subscription.name}_look"
+                self._publisher = Publisher(self._subscription.connection, application_name=application_name)
+            if not self._cut:
+                self._record(self._look.look(self._publisher, patient=True))
+        except BridgeError as error:
+            if self._publisher is not None:
+                self._publisher.close()
+                self._publisher = None
+            if not fresh:
+                self._look_once()
+            elif not self._stopping:
+                self._failed(error)
+
+    def _failed(self, error: BridgeError) -> None:
+        if not self._failing:
+            self._log.warning(
+                "what is published cannot be looked at; this is tried again",
+                error=str(error),
+                every_s=self._subscription.catalog_check_s,
+            )
+        self._failing = True
+
+    def _record(self, compared: Comparison) -> None:
+        recorded = followed.record(self._catalog, self._subscription.name, compared, time.time())
+        if self._failing:
+            self._log.info("what is published can be looked at again")
+        self._failing = False
+        for note in compared.notes:
+            self._log.info(note.message, relation=".".join(note.relation))
+        for one in recorded.new:
+            self._log.warning(one.message, relation=".".join(one.relation), kind=one.kind, hint=one.hint)
+        for one in recorded.over:
+            self._log.info(f"no longer so: {one.message}", relation=".".join(one.relation), kind=one.kind)

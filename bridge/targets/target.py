@@ -1,0 +1,180 @@
+"""The Delta table of a subscribed table: its location, its columns, and the Delta types for PostgreSQL's values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import pyarrow as pa
+
+from bridge.runtime.errors import TargetError
+from bridge.targets.filled import Filling, check_filled
+from bridge.targets.location import quoted, sql_name
+from bridge.targets.widening import holds
+from protocol.values.types import ColumnType, Kind, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from bridge.targets.filled import Filled
+
+_SQL_TYPES: Final = {
+    pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
+    pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz", pa.timestamp("us", "UTC"): "timestamp",
+}  # fmt: skip
+
+
+def sql_type(arrow: pa.DataType) -> str:
+    """The type of a Delta column for values of an Arrow type, in Spark SQL."""
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_list(arrow):
+        return f"array<{sql_type(arrow.value_type)}>"
+    return _SQL_TYPES[arrow]
+
+
+class TargetField(NamedTuple):
+    """A column of a Delta table.
+
+    Attributes:
+        arrow: The type of its values; None for a Delta type that is not the type of any published column.
+        sql_type: The type in Spark SQL, for messages.
+        filled: What it has in rows that are written without it.
+        check: As in `Filling`.
+    """
+
+    name: str
+    arrow: pa.DataType | None
+    sql_type: str
+    place: Place = Place.COLUMN
+    filled: Filled = "null"
+    check: str = ""
+
+    def filled_as(self, filling: Filling | None) -> TargetField:
+        """The field of a table whose definition says how it is filled."""
+        return self if filling is None else self._replace(filled=filling.how, check=filling.check)
+
+    def fitted(self, type_: ColumnType) -> ColumnType | None:
+        """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
+        if self.arrow is None or not holds(self.arrow, type_.arrow):
+            return None
+        if self.place is Place.VARIANT and not type_.is_jsonb:
+            return None
+        return replace(type_, arrow=self.arrow, place=self.place)
+
+
+TargetSchema = tuple[TargetField, ...]
+"""The columns of a Delta table, in their order."""
+
+Mode = Literal["mirror", "changelog", "history", "handler"]
+"""What becomes of a table's changes: rows that equal the published table's, a row for each change, a row for each
+version of a row; or they are handed to a function."""
+
+
+def target_field(name: str, arrow: pa.DataType) -> TargetField:
+    """Make a column for values of an Arrow type."""
+    return TargetField(name, arrow, sql_type(arrow))
+
+
+def variant_field(name: str) -> TargetField:
+    """Make a column of VARIANT; its values travel as the text of JSON."""
+    return TargetField(name, pa.string(), "variant", Place.VARIANT)
+
+
+def target_schema(fields: Iterable[tuple[str, pa.DataType]]) -> TargetSchema:
+    """Make columns from their names and Arrow types."""
+    return tuple(target_field(name, arrow) for name, arrow in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A replicated column, with the type of its values in the target."""
+
+    name: str
+    type: ColumnType
+
+
+def unpublished_column(field: TargetField, arrow: pa.DataType) -> TargetColumn:
+    """A column that only the target has, as a column of changes."""
+    return TargetColumn(field.name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE, place=field.place))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The Delta table of a published table.
+
+    Attributes:
+        path: The Delta table's location (`bridge.targets.location`): a path, or a table of a catalog.
+        schema: The Delta table's columns. In a changelog those of its images, in a history those of the published row;
+            for a handler, which has no Delta table, the published table's when the stream began.
+    """
+
+    namespace: str
+    name: str
+    path: str
+    schema: TargetSchema
+    mode: Mode = "mirror"
+
+    @property
+    def every_change(self) -> bool:
+        """Whether every change is kept, in order, with its position in the stream and both images."""
+        return self.mode != "mirror"
+
+    @property
+    def qualified_name(self) -> str:
+        """`namespace.name`, unquoted, as in messages."""
+        return f"{self.namespace}.{self.name}"
+
+    def keeps_beside(self, columns: Sequence[TargetColumn]) -> bool:
+        """Whether there are columns beside these whose values stay with their row, and whose definition says the first.
+
+        A generated column follows from the others.
+        """
+        names = {column.name for column in columns}
+        return any(field.filled != "generated" and field.name not in names for field in self.schema)
+
+    def check_filled(self, columns: Collection[str], *, keyed: bool) -> None:
+        """As `bridge.targets.filled.check_filled`."""
+        filled = {field.name: Filling(field.filled, field.check) for field in self.schema}
+        check_filled(self.path, filled, columns, keyed=keyed)
+
+    def check(self, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
+        """Return the columns of a Relation message, in any order, in the Delta table's types, which may be wider.
+
+        Raises:
+            TargetError: A column is missing, or its type does not hold all values of the published type.
+        """
+        fields = {field.name: field for field in self.schema}
+        missing = [column.name for column in columns if column.name not in fields]
+        if missing:
+            listed = ", ".join(f'"{name}"' for name in missing)
+            plural = "s" if len(missing) > 1 else ""
+            lacking = (column for column in columns if column.name in missing)
+            added = ", ".join(f"{quoted(column.name)} {sql_type(column.type.arrow)}" for column in lacking)
+            raise TargetError(
+                f'logical replication target relation "{self.qualified_name}" is missing '
+                f"replicated column{plural}: {listed}",
+                hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMNS ({added})",
+            )
+        found = []
+        for column in columns:
+            fitted = fields[column.name].fitted(column.type)
+            if fitted is None:
+                raise TargetError(
+                    f'column "{column.name}" of target "{self.qualified_name}" is '
+                    f"{fields[column.name].sql_type}, but the published values are {sql_type(column.type.arrow)}",
+                    hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
+                )
+            found.append(replace(column, type=fitted))
+        return tuple(found)
+
+
+def unrepresentable_hint(*, in_key: bool) -> str:
+    """The hint for a value that its column cannot hold."""
+    if in_key:
+        return (
+            "rows are found by this column, so such a value cannot become NULL: exclude the row with a row filter, "
+            "or give the table a replica identity without the column"
+        )
+    return 'set unrepresentable = "null" to store NULL for such values'

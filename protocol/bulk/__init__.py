@@ -1,0 +1,1 @@
+"""Runs of row messages, and COPY's rows, to Arrow columns."""

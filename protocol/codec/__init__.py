@@ -1,0 +1,1 @@
+"""Messages, read and written: pgoutput's, the walsender's."""

@@ -1,0 +1,354 @@
+"""Assembles a pgoutput stream into whole transactions; a transaction leaves the assembler only when it has ended.
+
+`take` takes many messages at a time. Transactions that hold nothing but rows are found in bulk (`transaction_runs`);
+otherwise row messages stay undecoded, and the others, the control messages, are decoded one by one (`control`).
+
+A transaction comes whole (Begin … Commit, Begin Prepare … Prepare) or, while it is in progress, in segments between
+Stream Start and Stream Stop, in turn with segments of others; then it ends with Stream Commit, Stream Abort or Stream
+Prepare. A prepared transaction ends with Commit Prepared or Rollback Prepared.
+
+The table `TRANSITIONS` has the states and the messages that may come in each. Source: the documentation's "Logical
+Streaming Replication Protocol"; the `apply_handle_*` functions in PostgreSQL's worker.c.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from protocol.codec.messages import (
+    Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
+    LogicalMessage,
+    Message,
+    Origin,
+    Prepare,
+    Relation,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    Type,
+)
+from protocol.codec.pgoutput import decode
+from protocol.codec.walsender import decode_xlog_data
+from protocol.errors import UnexpectedMessage
+from protocol.stream.relations import RelationCache
+from protocol.stream.transaction_runs import RunFinder
+from protocol.stream.transactions import Ending, Transaction, TransactionRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from protocol.bulk.message_array import ChunkedMessages, MessageArray
+
+
+class State(enum.Enum):
+    """The state of the stream; the value completes the sentence "unexpected message while …"."""
+
+    IDLE = "outside a transaction"
+    IN_TRANSACTION = "inside a transaction"
+    IN_PREPARED = "inside a transaction that is prepared"
+    IN_STREAM = "inside a segment of a streamed transaction"
+
+
+def _inside(state: State) -> dict[type, State]:
+    return dict.fromkeys((Origin, Relation, Type, Truncate, LogicalMessage), state)
+
+
+TRANSITIONS: dict[State, dict[type, State]] = {
+    State.IDLE: {
+        Begin: State.IN_TRANSACTION,
+        BeginPrepare: State.IN_PREPARED,
+        StreamStart: State.IN_STREAM,
+        StreamCommit: State.IDLE,
+        StreamAbort: State.IDLE,
+        StreamPrepare: State.IDLE,
+        CommitPrepared: State.IDLE,
+        RollbackPrepared: State.IDLE,
+        LogicalMessage: State.IDLE,
+    },
+    State.IN_TRANSACTION: {Commit: State.IDLE, **_inside(State.IN_TRANSACTION)},
+    State.IN_PREPARED: {Prepare: State.IDLE, **_inside(State.IN_PREPARED)},
+    State.IN_STREAM: {StreamStop: State.IDLE, **_inside(State.IN_STREAM)},
+}
+"""State -> message -> next state; any other message is a protocol violation."""
+
+
+class TransactionAssembler:
+    """The state of one stream, from START_REPLICATION to its end.
+
+    Args:
+        prepared: Transactions that were prepared in an earlier session and have not ended, with their changes.
+
+    Attributes:
+        state: The state of the stream.
+        open: The transaction being received; None outside of one.
+        streamed: Streamed transactions that are in progress, by xid.
+        prepared: Prepared transactions that have not ended, by gid.
+    """
+
+    def __init__(self, prepared: Iterable[Transaction] = ()) -> None:
+        self.state = State.IDLE
+        self.open: Transaction | None = None
+        self.streamed: dict[int, Transaction] = {}
+        self.prepared = {transaction.gid: transaction for transaction in prepared}
+        self._relations = RelationCache()
+        # The server has announced these relations' definitions, but the transactions handed over so far, taken in
+        # order, may tell another one: the next transaction carries the right one.
+        self._unsettled: set[int] = set()
+        # By xid: relations announced in transactions that are streamed or being prepared.
+        self._announced: dict[int, set[int]] = {}
+        self._take: dict[type, Callable[..., Transaction | None]] = {
+            Begin: self._begin,
+            Commit: self._commit,
+            BeginPrepare: self._begin_prepare,
+            Prepare: self._prepare,
+            StreamStart: self._stream_start,
+            StreamStop: self._stream_stop,
+            StreamCommit: self._stream_commit,
+            StreamAbort: self._stream_abort,
+            StreamPrepare: self._stream_prepare,
+            CommitPrepared: self._commit_prepared,
+            RollbackPrepared: self._rollback_prepared,
+            Origin: self._origin,
+            Relation: self._relation,
+            Truncate: self._event,
+            LogicalMessage: self._event,
+        }
+
+    def rows(self) -> ChunkedMessages:
+        """The open transaction's row messages, to be extended.
+
+        Raises:
+            UnexpectedMessage: No transaction is open.
+        """
+        if self.open is None:
+            raise UnexpectedMessage("row", self.state.value)
+        return self.open.rows
+
+    def in_progress(self) -> list[Transaction]:
+        """Transactions that have changes here and have not ended."""
+        streamed = list(self.streamed.values())
+        return streamed if self.open is None or self.open.in_stream else [*streamed, self.open]
+
+    def take(self, messages: MessageArray) -> Iterator[Transaction | TransactionRun]:
+        """Take messages in the order in which they came, each in its XLogData.
+
+        Yields:
+            The transactions that they end, in order; see `control`. Transactions with nothing but rows come as runs.
+
+        Raises:
+            UnexpectedMessage: As `control` does; the messages before it have been taken.
+            MalformedMessage: A message does not have its tag's form.
+            UnsupportedMessage: No protocol version has a message's tag.
+        """
+        finder = RunFinder(messages)
+        at = control = 0
+        while control < len(finder.controls):
+            index = int(finder.controls[control])
+            if at < index:
+                self.rows().extend(messages.part(at, index))
+            run = finder.run_from(control) if self.state is State.IDLE and not self._unsettled else None
+            if run is not None:
+                control += 2 * len(run)
+                at = int(finder.controls[control - 1]) + 1
+                yield run
+                continue
+            payload = decode_xlog_data(messages[index]).payload
+            ended = self.control(decode(payload, in_stream=self.state is State.IN_STREAM))
+            at = index + 1
+            control += 1
+            if ended is not None:
+                yield ended
+        if at < len(messages):
+            self.rows().extend(messages.part(at))
+
+    def control(self, message: Message) -> Transaction | None:
+        """Take a message that is not a row's.
+
+        Returns:
+            The transaction that the message ended; its `ending` tells how: COMMIT (also at COMMIT PREPARED); PREPARE
+            (its changes must be durable before its end may be confirmed); ROLLBACK_PREPARED; ABORT (while it was
+            streamed). For a logical message outside of transactions, a transaction of its own. None for every other
+            message.
+
+        Raises:
+            UnexpectedMessage: The message may not come in this state, or contradicts an earlier one. The state does
+                not change.
+        """
+        state = TRANSITIONS[self.state].get(type(message))
+        if state is None:
+            raise UnexpectedMessage(type(message).__name__, self.state.value)
+        take = self._take.get(type(message))
+        ended = take(message) if take else None
+        self.state = state
+        return ended
+
+    # --- transactions that come whole ---------------------------------------------------------------------------------
+
+    def _begin(self, begin: Begin) -> None:
+        self.open = Transaction(begin.xid, begin.final_lsn, begin.commit_time_us)
+
+    def _commit(self, commit: Commit) -> Transaction:
+        transaction = self._opened()
+        if commit.commit_lsn != transaction.commit_lsn:
+            raise UnexpectedMessage(
+                "Commit",
+                self.state.value,
+                f"incorrect commit LSN {commit.commit_lsn} in commit message (expected {transaction.commit_lsn})",
+            )
+        self.open = None
+        transaction.end_lsn = commit.end_lsn
+        return self._hand_over(transaction)
+
+    def _begin_prepare(self, begin: BeginPrepare) -> None:
+        transaction = Transaction(begin.xid, begin.prepare_lsn, begin.prepare_time_us, begin.end_lsn, gid=begin.gid)
+        # It will be applied later, perhaps by another process: the definitions it relies on are kept with it.
+        transaction.relations = self._relations.session()
+        self.open = transaction
+
+    def _prepare(self, prepare: Prepare) -> Transaction:
+        transaction = self._opened()
+        began = (transaction.xid, transaction.gid, transaction.commit_lsn, transaction.end_lsn)
+        ends = (prepare.xid, prepare.gid, prepare.prepare_lsn, prepare.end_lsn)
+        if began != ends:
+            raise UnexpectedMessage("Prepare", self.state.value, f"it has {ends}, Begin Prepare had {began}")
+        self.open = None
+        # From now on the server relies on the definitions that it announced in this transaction.
+        self._unsettled.update(self._announced.pop(transaction.xid, ()))
+        return self._keep(transaction, prepare)
+
+    # --- streamed transactions ----------------------------------------------------------------------------------------
+
+    def _stream_start(self, start: StreamStart) -> None:
+        known = self.streamed.get(start.xid)
+        if (known is None) != start.first_segment:
+            which = "first" if start.first_segment else "further"
+            raise UnexpectedMessage("StreamStart", self.state.value, f"a {which} segment of transaction {start.xid}")
+        if known is None:
+            known = self.streamed[start.xid] = Transaction(start.xid, in_stream=True)
+        self.open = known
+
+    def _stream_stop(self, _: StreamStop) -> None:
+        self.open = None
+
+    def _stream_commit(self, commit: StreamCommit) -> Transaction:
+        transaction = self._streamed(commit)
+        transaction.commit_lsn, transaction.end_lsn = commit.commit_lsn, commit.end_lsn
+        transaction.commit_time_us = commit.commit_time_us
+        handed_over = self._hand_over(transaction)
+        self._relations.promote(commit.xid)
+        # A definition announced outside of this transaction may be newer than the one that it carries.
+        self._unsettled.update(self._announced.pop(commit.xid, ()))
+        return handed_over
+
+    def _stream_abort(self, abort: StreamAbort) -> Transaction | None:
+        transaction = self.streamed.get(abort.xid)
+        if transaction is None:
+            return None  # none of its changes came
+        if abort.subxid != abort.xid:
+            transaction.aborted.add(abort.subxid)
+            self._relations.forget(abort.xid)
+            return None
+        del self.streamed[abort.xid]
+        self._announced.pop(abort.xid, None)
+        self._relations.forget(abort.xid)
+        transaction.ending = Ending.ABORT
+        return transaction
+
+    def _stream_prepare(self, prepare: StreamPrepare) -> Transaction:
+        transaction = self._streamed(prepare)
+        self._announced.pop(prepare.xid, None)
+        self._relations.forget(prepare.xid)
+        return self._keep(transaction, prepare)
+
+    def _streamed(self, message: StreamCommit | StreamPrepare) -> Transaction:
+        transaction = self.streamed.pop(message.xid, None)
+        if transaction is None:
+            raise UnexpectedMessage(
+                type(message).__name__, self.state.value, f"transaction {message.xid} was not streamed"
+            )
+        return transaction
+
+    # --- prepared transactions ----------------------------------------------------------------------------------------
+
+    def _keep(self, transaction: Transaction, prepare: Prepare | StreamPrepare) -> Transaction:
+        transaction.gid, transaction.ending = prepare.gid, Ending.PREPARE
+        transaction.commit_lsn, transaction.end_lsn = prepare.prepare_lsn, prepare.end_lsn
+        transaction.commit_time_us = prepare.prepare_time_us
+        self.prepared[prepare.gid] = transaction
+        return transaction
+
+    def _commit_prepared(self, commit: CommitPrepared) -> Transaction:
+        prepared = self.prepared.get(commit.gid)
+        if prepared is None or prepared.xid != commit.xid:
+            reason = f'prepared transaction with identifier "{commit.gid}" and xid {commit.xid} was not received'
+            raise UnexpectedMessage("CommitPrepared", self.state.value, reason)
+        del self.prepared[commit.gid]
+        transaction = replace(
+            prepared,
+            ending=Ending.COMMIT,
+            commit_lsn=commit.commit_lsn,
+            end_lsn=commit.end_lsn,
+            commit_time_us=commit.commit_time_us,
+        )
+        handed_over = self._hand_over(transaction)
+        # It carries definitions that may be older than the session's.
+        self._unsettled.update(relation.relation_id for relation in self._relations.session())
+        return handed_over
+
+    def _rollback_prepared(self, rollback: RollbackPrepared) -> Transaction | None:
+        prepared = self.prepared.get(rollback.gid)
+        if prepared is None or prepared.xid != rollback.xid:
+            return None  # prepared before the slot was made, so it never came: as in apply_handle_rollback_prepared
+        del self.prepared[rollback.gid]
+        return replace(
+            prepared,
+            ending=Ending.ROLLBACK_PREPARED,
+            commit_lsn=rollback.prepare_end_lsn,
+            end_lsn=rollback.rollback_end_lsn,
+            commit_time_us=rollback.rollback_time_us,
+        )
+
+    # --- messages inside transactions ---------------------------------------------------------------------------------
+
+    def _origin(self, origin: Origin) -> None:
+        """Take an Origin, which may only come before the transaction's first change (apply_handle_origin)."""
+        transaction = self._opened()
+        if transaction.n_rows or any(isinstance(event, Truncate) for _, event in transaction.events):
+            raise UnexpectedMessage("Origin", self.state.value, "the transaction has already changed rows")
+        transaction.origin_name = origin.name
+
+    def _relation(self, relation: Relation) -> None:
+        transaction = self._opened()
+        self._relations.update(relation, transaction.xid if transaction.in_stream else None)
+        if self.state is not State.IN_TRANSACTION:
+            self._announced.setdefault(transaction.xid, set()).add(relation.relation_id)
+        transaction.add(relation)
+
+    def _event(self, message: Truncate | LogicalMessage) -> Transaction | None:
+        if self.open is not None:
+            self.open.add(message)
+            return None
+        assert isinstance(message, LogicalMessage)  # noqa: S101 - TRANSITIONS: no Truncate outside of transactions
+        return Transaction.of_message(message)
+
+    def _opened(self) -> Transaction:
+        assert self.open is not None  # noqa: S101 - TRANSITIONS: the message comes only while one is open
+        return self.open
+
+    def _hand_over(self, transaction: Transaction) -> Transaction:
+        """Return a committed transaction, with the definitions that must be known before its own."""
+        if self._unsettled:
+            known = (self._relations.find(relation_id) for relation_id in self._unsettled)
+            settled = tuple(relation for relation in known if relation is not None)
+            transaction.relations = settled + transaction.relations
+            self._unsettled.clear()
+        return transaction

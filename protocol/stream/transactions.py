@@ -1,0 +1,244 @@
+"""Transactions as the assembler hands them over: their changes as received, and how they ended.
+
+Row messages (Insert, Update, Delete) are most of a stream. They stay undecoded in the transaction's `rows`; when they
+are too many for memory, they are moved elsewhere (`Spooled`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
+
+from protocol.bulk.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
+from protocol.codec.messages import LogicalMessage, Relation, Truncate
+from protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROW_TAGS = frozenset(b"IUD")
+"""First bytes of row messages, which stay undecoded until a batch is formed."""
+
+Event = Relation | Truncate | LogicalMessage
+Events = list[tuple[int, Event]]
+"""(position, message), each before the row message at that position."""
+
+
+class Ending(enum.Enum):
+    """How a transaction that leaves the assembler ended."""
+
+    COMMIT = "committed"
+    PREPARE = "prepared"
+    ROLLBACK_PREPARED = "rolled back after it was prepared"
+    ABORT = "aborted"
+
+
+class Spooled(Protocol):
+    """The first changes of a transaction, written to a spool file; those in `rows` and `events` come after them.
+
+    Attributes:
+        rows: Number of row messages.
+    """
+
+    rows: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction as received.
+
+    Attributes:
+        xid: The top-level transaction id on the server; 0 for a logical message outside of transactions.
+        commit_lsn: LSN of the record that ends it (commit, prepare, commit prepared, rollback prepared): the
+            finish LSN that operators see and skip. While it is in progress, the LSN in its first message.
+        end_lsn: Just after that record: the LSN to resume from and to confirm.
+        commit_time_us: Microseconds since 2000-01-01 UTC.
+        rows: Row messages in order, each as received, with XLogData around it.
+        events: Relation, Truncate and logical messages, each with its position among `rows`.
+        origin_name: The origin from which the server replicated it; None if it began on the server.
+        relations: Definitions in force at its first change that earlier transactions did not announce.
+        in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
+        aborted: xids of its subtransactions that were rolled back: their changes are void.
+        gid: The global identifier of a prepared transaction.
+        ending: How it ended.
+        spooled: Its changes in a spool file.
+        content_bytes: Length of the logical messages in `events`.
+    """
+
+    xid: int
+    commit_lsn: Lsn = INVALID
+    commit_time_us: int = 0
+    end_lsn: Lsn = INVALID
+    rows: ChunkedMessages = field(default_factory=ChunkedMessages)
+    events: Events = field(default_factory=list)
+    origin_name: str | None = None
+    relations: tuple[Relation, ...] = ()
+    in_stream: bool = False
+    aborted: set[int] = field(default_factory=set)
+    gid: str | None = None
+    ending: Ending = Ending.COMMIT
+    spooled: Spooled | None = None
+    content_bytes: int = field(default=0, compare=False, repr=False)
+
+    @classmethod
+    def of_message(cls, message: LogicalMessage) -> Self:
+        """Make a transaction of a logical message that stands outside of transactions."""
+        made = cls(0, message.lsn, end_lsn=message.lsn)
+        made.add(message)
+        return made
+
+    def add(self, event: Event) -> None:
+        """Append an event: it comes before the rows that are appended later."""
+        self.events.append((len(self.rows), event))
+        if isinstance(event, LogicalMessage):
+            self.content_bytes += len(event.prefix) + len(event.content)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of row messages to apply, with those of aborted subtransactions; 0 if it did not commit."""
+        if self.ending is not Ending.COMMIT:
+            return 0
+        return len(self.rows) + (self.spooled.rows if self.spooled else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory it takes."""
+        return self.rows.memory_bytes + self.content_bytes + ROW_OVERHEAD_BYTES * len(self.events)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of the row messages in memory."""
+        return self.rows.size_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the row messages and of logical messages' content in memory."""
+        return self.rows_bytes + self.content_bytes
+
+    def spool_to(self, spooled: Spooled) -> None:
+        """Forget the changes in memory: they are in `spooled` now."""
+        self.spooled = spooled
+        self.rows.clear()
+        self.events.clear()
+        self.content_bytes = 0
+
+
+@dataclass(slots=True)
+class TransactionRun:
+    """Consecutive committed transactions that hold nothing but rows, without an object for each.
+
+    Most of a busy stream is of this form.
+
+    Attributes:
+        xids: uint32, one for each transaction, as the next three.
+        commit_lsns: uint64.
+        end_lsns: uint64.
+        commit_times_us: int64.
+        rows: Row messages of all transactions, in order.
+        first_rows: int64: index of each transaction's first row, and at the end the number of rows.
+        row_ends: int64: total length of the rows up to and including each row.
+    """
+
+    xids: np.ndarray
+    commit_lsns: np.ndarray
+    end_lsns: np.ndarray
+    commit_times_us: np.ndarray
+    rows: MessageArray
+    first_rows: np.ndarray
+    row_ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.xids)
+
+    @property
+    def end_lsn(self) -> Lsn:
+        """The last transaction's end LSN."""
+        return Lsn(int(self.end_lsns[-1]))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of row messages."""
+        return len(self.rows)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of the row messages."""
+        return int(self.row_ends[-1]) if len(self.row_ends) else 0
+
+    @property
+    def received_bytes(self) -> int:
+        """The same: a run has no logical messages."""
+        return self.rows_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory it takes."""
+        return self.rows_bytes + ROW_OVERHEAD_BYTES * len(self.rows)
+
+    def split(self, count: int) -> tuple[TransactionRun, TransactionRun | None]:
+        """Divide it into the first `count` transactions and the others, if there are any."""
+        if count >= len(self):
+            return self, None
+        row = int(self.first_rows[count])
+        before = int(self.row_ends[row - 1]) if row else 0
+        head = TransactionRun(
+            self.xids[:count],
+            self.commit_lsns[:count],
+            self.end_lsns[:count],
+            self.commit_times_us[:count],
+            self.rows.part(0, row),
+            self.first_rows[: count + 1],
+            self.row_ends[:row],
+        )
+        tail = TransactionRun(
+            self.xids[count:],
+            self.commit_lsns[count:],
+            self.end_lsns[count:],
+            self.commit_times_us[count:],
+            self.rows.part(row),
+            self.first_rows[count:] - row,
+            self.row_ends[row:] - before,
+        )
+        return head, tail
+
+    def reaching(self, rows: int, size: int) -> int:
+        """Number of transactions that together reach so many rows or so many bytes: from 1 to all of them."""
+        by_rows = int(np.searchsorted(self.first_rows[1:], rows))
+        ends = np.concatenate([np.zeros(1, np.int64), self.row_ends])[self.first_rows[1:]]
+        return min(by_rows, int(np.searchsorted(ends, size)), len(self) - 1) + 1
+
+    def ending_by(self, lsn: Lsn) -> int:
+        """Number of transactions that end at or before `lsn`."""
+        return int(np.searchsorted(self.end_lsns, np.uint64(lsn), side="right"))
+
+
+Item = Transaction | TransactionRun
+
+
+def count(items: Iterable[Item]) -> int:
+    """Number of transactions."""
+    return sum(len(item) if isinstance(item, TransactionRun) else 1 for item in items)
+
+
+def count_ending_by(items: Iterable[Item], lsn: Lsn) -> int:
+    """Number of transactions that end at or before `lsn`."""
+    return sum(item.ending_by(lsn) if isinstance(item, TransactionRun) else int(item.end_lsn <= lsn) for item in items)
+
+
+def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
+    """Divide items into the first so many transactions and the others."""
+    head: list[Item] = []
+    tail: list[Item] = []
+    for item in items:
+        if first <= 0:
+            tail.append(item)
+            continue
+        here, rest = item.split(first) if isinstance(item, TransactionRun) else (item, None)
+        first -= count([here])
+        head.append(here)
+        if rest is not None:
+            tail.append(rest)
+    return head, tail

@@ -1,0 +1,58 @@
+"""Transactions as the receiver hands them over, and a batcher for them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
+from bridge.targets.target import Target, target_schema
+from protocol.bulk.message_array import MessageArray
+from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
+from protocol.codec.pgoutput import encode
+from protocol.codec.walsender import XLogData, encode_xlog_data
+from protocol.lsn import INVALID, Lsn
+from protocol.stream.transactions import Transaction
+from protocol.values.types import resolve
+
+INT4, TEXT = 23, 25
+T = Relation(1, "public", "t", "d", (Column("id", INT4, -1, is_key=True), Column("note", TEXT, -1, is_key=False)))
+LOG = Relation(2, "public", "log", "d", (Column("note", TEXT, -1, is_key=False),))
+NULL, UNCHANGED = Value(ValueKind.NULL), Value(ValueKind.UNCHANGED_TOAST)
+
+
+def text(value):
+    return Value(ValueKind.TEXT, str(value).encode())
+
+
+def row(message):
+    """A row message as the receiver hands it over."""
+    return encode_xlog_data(XLogData(Lsn(1), Lsn(1), 0, encode(message)))
+
+
+def transaction(commit_lsn, *messages):
+    """A transaction of rows and events, in order."""
+    made = Transaction(commit_lsn, Lsn(commit_lsn), 0, Lsn(commit_lsn + 8))
+    for message in messages:
+        if isinstance(message, Relation | Truncate):
+            made.events.append((len(made.rows), message))
+        else:
+            made.rows.extend(MessageArray.of([row(message)]))
+    return made
+
+
+def subscribed(relation, lsn=INVALID, primary_key=(), extra=()):
+    types = {INT4: pa.int32(), TEXT: pa.string(), 20: pa.int64()}
+    fields = [(column.name, types[column.type_oid]) for column in relation.columns]
+    fields += extra
+    path = f"/lake/{relation.namespace}/{relation.name}"
+    return Subscribed(Target(relation.namespace, relation.name, path, target_schema(fields)), lsn, primary_key)
+
+
+def batcher(*tables, **options):
+    by_name = {(s.target.namespace, s.target.name): s for s in tables}
+    return Batcher("pgbridge_x", Routes(by_name), lambda wanted: [resolve(*item) for item in wanted], **options)
+
+
+def insert(key, note):
+    return Insert(1, (text(key), text(note)))

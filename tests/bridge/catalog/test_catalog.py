@@ -1,0 +1,108 @@
+"""A subscription's row and its errors: what is set is read, and never mixed up with another subscription's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bridge.catalog.catalog_rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from protocol.lsn import Lsn
+from tests.bridge.track.made_catalog import everything
+
+
+def test_what_is_not_there(catalog):
+    assert everything(catalog, "other") == (None, None, None, [], None)
+
+
+def test_new_subscription(catalog):
+    assert catalog.subscription("shop") == SubscriptionRow(
+        name="shop",
+        enabled=True,
+        incarnation=None,
+        epoch=0,
+        slot_name=None,
+        slot_state=None,
+        system_identifier=None,
+        skip_lsn=None,
+        state="stopped",
+        received_lsn=Lsn(0),
+        apply_error_count=0,
+        sync_error_count=0,
+    )
+    assert everything(catalog)[1:] == (None, None, [], None)
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_disable_and_enable_outlast_restarts(catalog, configured):
+    """A command holds until the file changes, a change of the file until the next command."""
+
+    def restart(*, enabled: bool) -> bool:
+        catalog.register("other", enabled=enabled)
+        return bool(catalog.subscription("other").enabled)
+
+    assert restart(enabled=configured) is configured
+    catalog.set_enabled("other", enabled=not configured)
+    assert restart(enabled=configured) is not configured
+    catalog.set_enabled("other", enabled=configured)
+    assert restart(enabled=not configured) is not configured
+    assert restart(enabled=not configured) is not configured
+    assert restart(enabled=configured) is configured
+
+
+def test_register_keeps_everything_else(started):
+    started.set_state("shop", "streaming", received_lsn=Lsn(0x500))
+    before = everything(started)
+    started.register("shop", enabled=True)
+    assert everything(started) == before
+
+
+def test_slot(catalog):
+    for state in ("creating", "ready"):
+        catalog.set_slot("shop", slot_name="shop_1", slot_state=state, system_identifier="7123")
+        row = catalog.subscription("shop")
+        assert (row.slot_name, row.slot_state, row.system_identifier) == ("shop_1", state, "7123")
+
+
+def test_state_and_received_lsn(catalog):
+    """The LSN is kept where none is given, and never goes back."""
+    for lsn, kept in [(0x500, 0x500), (None, 0x500), (0x400, 0x500), (0x600, 0x600)]:
+        catalog.set_state("shop", f"at {lsn}", received_lsn=None if lsn is None else Lsn(lsn))
+        row = catalog.subscription("shop")
+        assert (row.state, row.received_lsn) == (f"at {lsn}", kept)
+        assert isinstance(row.received_lsn, Lsn)
+
+
+def test_subscriptions_are_apart(started):
+    """Nothing that is done to one is seen in another."""
+    started.register("other", enabled=True)
+    started.create_origin("other", Lsn(0x900), "def", [RelRow("public", "t1", "r", Lsn(1), "/lake2/public/t1")])
+    started.begin_batch("other", BatchIntent(Lsn(0x900), Lsn(0x950)))
+    started.record_error("other", "no", counter="apply", finish_lsn=Lsn(0x940))
+    other = everything(started, "other")
+    started.begin_batch("shop", BatchIntent(Lsn(0x100), Lsn(0x150)))
+    started.finish_batch("shop", Lsn(0x250))
+    started.advance_origin("shop", Lsn(0x300))
+    started.set_enabled("shop", enabled=False)
+    started.set_state("shop", "streaming", received_lsn=Lsn(0x1000))
+    started.set_slot("shop", slot_name="s", slot_state="ready", system_identifier="1")
+    started.record_error("shop", "no", counter="sync")
+    started.put_rel("shop", RelRow("public", "t1", "d", Lsn(2), "/lake/public/t1"))
+    assert everything(started, "other") == other
+
+
+def test_errors(catalog):
+    """The last one with all it carries; each counted where it belongs, or nowhere."""
+    before_s = time.time()
+    catalog.record_error("shop", "first", counter="apply", finish_lsn=Lsn(0x140), relation="public.t1")
+    first = catalog.last_error("shop")
+    assert first == ErrorRow("first", Lsn(0x140), "public.t1", first.time_s)
+    assert isinstance(first.finish_lsn, Lsn)
+    assert before_s <= first.time_s <= time.time()
+    catalog.record_error("shop", "second\nHINT:  два", counter="sync")
+    catalog.record_error("shop", "third", counter=None)
+    catalog.record_error("shop", "fourth", counter="sync")
+    last = catalog.last_error("shop")
+    assert (last.message, last.finish_lsn, last.relation) == ("fourth", None, None)
+    row = catalog.subscription("shop")
+    assert (row.apply_error_count, row.sync_error_count) == (1, 2)

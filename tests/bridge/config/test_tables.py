@@ -1,0 +1,49 @@
+"""What the file may say of one published table, and what each mistake is answered with."""
+
+import pytest
+
+from bridge.config.config import load
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from tests.bridge.configurations import SHOP
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads the keys of one table of the subscription `shop`."""
+
+    def read(keys):
+        path = tmp_path / "pgbridge.toml"
+        path.write_text(f'{SHOP}\n[subscription.shop.tables."public.t"]\n{keys}\n')
+        return load(path).subscription["shop"]
+
+    return read
+
+
+def test_a_table_has_a_mode_or_a_layout_or_both(read):
+    shop = read('cluster_by = ["day", "id"]')
+    assert (shop.mode_of("public.t"), shop.layout_of("public.t")) == ("mirror", Layout(cluster_by=("day", "id")))
+    shop = read('mode = "history"\npartition_by = ["region"]')
+    assert (shop.mode_of("public.t"), shop.layout_of("public.t")) == ("history", Layout(partition_by=("region",)))
+    assert (shop.mode_of("public.other"), shop.layout_of("public.other")) == ("mirror", NO_LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("", "at least one of the keys mode, cluster_by, partition_by is required"),
+        ('cluster_by = ["a"]\npartition_by = ["b"]', "cluster_by or partition_by, not both: remove one of them"),
+        ('cluster_by = ["a", "b", "c", "d", "e"]', "at most 4 columns, not 5"),
+        ("partition_by = []", "must be an array with the names of one or more columns"),
+        ('partition_by = "region"', 'must be an array with the names of one or more columns, not "region"'),
+        ('partition_by = ["a", 1]', "must be an array with the names of one or more columns"),
+        ('cluster_by = ["a", "a"]', 'column name "a" used more than once'),
+        ('clustered_by = ["a"]', 'did you mean "cluster_by"?'),
+        ('mode = "mirrored"', 'allowed values: "mirror", "changelog" or "history"'),
+    ],
+)
+def test_mistakes_are_named_with_their_place(read, keys, message):
+    with pytest.raises(ConfigError) as caught:
+        read(keys)
+    assert message in str(caught.value)
+    assert "subscription.shop.tables.public.t" in str(caught.value)

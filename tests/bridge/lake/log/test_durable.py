@@ -1,0 +1,326 @@
+"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from itertools import chain, combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bridge.apply.applier import Applier
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
+from bridge.effects.events import INSERT, UPDATE
+from bridge.lake.log import durable
+from bridge.lake.log.durable import LocalTables, local_folder
+from bridge.runtime.errors import ApplyError, StateError
+from bridge.spark.session import fork
+from bridge.targets.target import Target
+from protocol.lsn import Lsn
+from tests.bridge.apply.made_batches import batch, settling
+from tests.bridge.apply.made_targets import changes, content, empty_target
+from tests.oracle.delta import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Disk:
+    """Which files are on disk: a file needs to be flushed itself, and so does its folder once it names the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contents: set[Path] = set()
+        self.names: set[Path] = set()
+        self.calls: list[Path] = []
+        monkeypatch.setattr(os, "fsync", self._fsync)
+        monkeypatch.setattr(durable, "_flush_file_system", self._syncfs)
+
+    def _fsync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self.calls.append(path)
+        if path.is_dir():
+            self.names.update(path.iterdir())
+        else:
+            self.contents.add(path)
+
+    def _syncfs(self, folder: Path) -> None:
+        self.calls.append(folder)
+        self.names.update(folder.rglob("*"), folder.parents, {folder})
+        self.contents.update(folder.rglob("*"))
+
+    def after_power_cut(self, lake: Path, copy: Path) -> Path:
+        """A copy of a folder, as it would be found after a power cut now."""
+        shutil.rmtree(copy, ignore_errors=True)
+        for path in lake.rglob("*"):
+            named = all(part in self.names for part in (path, *path.parents) if part.is_relative_to(lake))
+            if path.is_file() and path in self.contents and named:
+                target = copy / path.relative_to(lake)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        return copy
+
+
+class FailingDisk(Disk):
+    """A disk that loses files when it fails, and tells of that once: the kernel then has their pages as clean.
+
+    Attributes:
+        failures: How many of the next flushes fail; each loses all files that are not on disk.
+        lost: These files. After a power cut they are empty, or as they were written: the kernel may have come further
+            than it said.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lake: Path) -> None:
+        super().__init__(monkeypatch)
+        self.lake = lake
+        self.failures = 0
+        self.lost: set[Path] = set()
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            self.lost |= {path for path in self.lake.rglob("*") if path.is_file() and path not in self.contents}
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _fsync(self, descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(self.lake):
+            self._fail()
+        super()._fsync(descriptor)
+
+    def _syncfs(self, folder: Path) -> None:
+        self._fail()
+        super()._syncfs(folder)
+
+    def lost_log_entries(self) -> list[Path]:
+        """The commits among the lost files."""
+        return sorted(path for path in self.lost if re.fullmatch(r"\d{20}\.json", path.name))
+
+    def rows_after_power_cut(self, emptied: Collection[Path]) -> list[tuple[Any, ...]]:
+        """The table's rows without these of the lost log entries, by the rules of Delta's protocol."""
+        log = sorted(self.lake.glob("_delta_log/*.json"))
+        assert set(log) <= self.contents | self.lost
+        lines = chain.from_iterable(path.read_text().splitlines() for path in log if path not in emptied)
+        files: set[str] = set()
+        for action in map(json.loads, lines):
+            for name, change in (("remove", files.discard), ("add", files.add)):
+                if name in action:
+                    assert "deletionVector" not in action[name]
+                    change(action[name]["path"])
+        rows = (row for file in files for row in pq.read_table(self.lake / file).to_pylist())
+        return sorted(tuple(row.values()) for row in rows)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def failing_disk(monkeypatch, tmp_path):
+    return FailingDisk(monkeypatch, tmp_path / "t")
+
+
+def test_what_the_catalog_calls_durable_survives_a_power_cut(spark, publisher, pipeline, disk, monkeypatch, tmp_path):
+    """Of the copy, and of every batch after it: with a new file, with a MERGE, with a column more."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(batch_max_rows=1)
+    lake, copy = bridge.folder / "lake", tmp_path / "copy"
+    seen = []
+
+    def cut(*_args, **_more):
+        disk.after_power_cut(lake, copy)
+        seen.append(len(spark.read.format("delta").load(str(copy / "public" / "t")).collect()))
+
+    for name in ("put_rel", "finish_batch"):
+        method = getattr(Catalog, name)
+
+        def wrapped(self, subscription, what, *args, _method=method, **more):
+            if getattr(what, "state", "f") == "f":  # the copy's end, or a batch's
+                cut()
+            return _method(self, subscription, what, *args, **more)
+
+        monkeypatch.setattr(Catalog, name, wrapped)
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (2, 2)")
+    publisher.execute(
+        "ALTER TABLE t ADD c int DEFAULT 5; INSERT INTO t VALUES (3, 3, 3); UPDATE t SET n = 4 WHERE id = 1"
+    )
+    bridge.catch_up()
+    assert seen[-1] == 3
+    assert sorted(set(seen)) == [1, 2, 3]
+    assert differences(spark, str(copy / "public" / "t"), publisher, "t") == []
+
+
+def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spark, disk, monkeypatch, tmp_path):
+    good, bad = empty_target(spark, tmp_path / "good"), empty_target(spark, tmp_path / "bad")
+    spark.sql(f"ALTER TABLE delta.`{bad.path}` ADD CONSTRAINT small CHECK (id < 5)").collect()
+    catalog = Catalog(catalog_path(tmp_path / "state"))
+    catalog.register("sub", enabled=True)
+    catalog.create_origin("sub", Lsn(0x10), "inc", [])
+    applier = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    found = []
+
+    def drop_batch(_name):
+        lake = Path(good.path)
+        copy = disk.after_power_cut(lake, tmp_path / "copy")
+        found.append(content(spark, Target("public", "copy", str(copy), good.schema)))
+
+    monkeypatch.setattr(catalog, "drop_batch", drop_batch)
+    with pytest.raises(ApplyError, match="small"):
+        applier.apply(batch(changes(good, (INSERT, None, 1, "a")), changes(bad, (INSERT, None, 9, "b"))))
+    assert found == [[]]
+    catalog.close()
+
+
+def life(spark, catalog, batch):
+    """Do what a worker does with a batch that an earlier life may have begun."""
+    made = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    intent = catalog.batch("sub")
+    if intent is not None:
+        assert intent.must_be_undone
+        settling(spark, catalog).undo()
+    made.apply(batch)
+
+
+@pytest.mark.parametrize(
+    ("failures", "commits", "made"),
+    [
+        (1, 1, 1),
+        pytest.param(2, 2, 4, marks=pytest.mark.soak),
+        pytest.param(1, 2, 2, marks=pytest.mark.soak),
+        pytest.param(3, 2, 7, marks=pytest.mark.soak),
+    ],
+)
+def test_a_flush_that_succeeds_after_one_that_failed_is_not_believed(
+    spark, catalog, target, failing_disk, tmp_path, failures, commits, made
+):
+    """What was lost is written anew, also an undo's RESTOREs. Whatever came to disk: each row is there once.
+
+    Of a batch with two commits, the second removes what the first has written.
+    """
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
+    kept = replace(batch(changes(target, (INSERT, None, 0, "kept"))), end_lsn=Lsn(0x11), finish_lsn=Lsn(0x10))
+    life(spark, catalog, replace(kept, start_lsn=Lsn(0)))
+    failing_disk.failures = failures
+    parts = [changes(target, (INSERT, None, 1, "a")), changes(target, (UPDATE, None, 1, "b"))][:commits]
+    one = replace(batch(*parts), start_lsn=Lsn(0x11))
+    for _ in range(failures):
+        with pytest.raises(StateError, match="Input/output error"):
+            life(spark, catalog, one)
+    life(spark, catalog, one)
+    rows = [(0, "kept"), (1, "ab"[commits - 1])]
+    assert content(spark, target) == rows
+    lost = failing_disk.lost_log_entries()
+    assert len(lost) == made  # two commits are undone by two RESTOREs, and these with them by three
+    for emptied in chain.from_iterable(combinations(lost, number) for number in range(len(lost) + 1)):
+        assert failing_disk.rows_after_power_cut(emptied) == rows
+    copy = failing_disk.after_power_cut(failing_disk.lake, tmp_path / "copy")
+    for path in lost:
+        (copy / path.relative_to(failing_disk.lake)).touch()
+    assert content(spark, Target("public", "copy", str(copy), target.schema)) == rows
+
+
+def test_each_file_is_flushed_once_and_its_folders_after_it(disk, tmp_path):
+    table = tmp_path / "t"
+    (table / "_delta_log").mkdir(parents=True)
+    tables = LocalTables()
+    tables.flush([str(table)])
+    assert disk.calls == [table]
+    for name in ("a.parquet", ".a.parquet.crc", "p=1/b.parquet", "_delta_log/0.json"):
+        (table / name).parent.mkdir(exist_ok=True)
+        (table / name).touch()
+    disk.calls.clear()
+    tables.flush([table.as_uri()])
+    assert set(disk.calls[-3:]) == {table / "p=1", table / "_delta_log", table}
+    assert disk.calls[-1] == table
+    assert len(disk.calls) == 7
+    disk.calls.clear()
+    tables.flush([str(table)])
+    assert disk.calls == []
+
+
+def test_a_file_that_goes_meanwhile_is_passed_over(disk, monkeypatch, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])
+    monkeypatch.setattr(durable, "_files", lambda folder: [f"{folder}/gone"])
+    tables.flush([str(tmp_path)])
+    assert disk.calls == [tmp_path]
+
+
+def test_of_many_files_the_whole_file_system_is_flushed(disk, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    tables.flush([str(tmp_path)])
+    assert disk.calls == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize(
+    ("release", "tells"),
+    [
+        ("6.18.44-generic", True),
+        ("5.10.16.3-microsoft-standard-WSL2", True),
+        ("5.8.0", True),
+        ("5.7.19-generic", False),
+        ("4.18.0-553.el8_10.x86_64", False),
+        ("unknown", False),
+    ],
+)
+def test_a_kernel_whose_syncfs_tells_of_no_error_flushes_each_file(disk, monkeypatch, tmp_path, release, tells):
+    """At the first flush with the folders above, which the table's own is new in; and whatever the number of files."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    table = tmp_path / "lake" / "t"
+    table.mkdir(parents=True)
+    above = sum(folder.stat().st_dev == table.stat().st_dev for folder in table.parents)
+    tables = LocalTables()
+    for flush in range(2):
+        for number in range(300):
+            (table / f"{flush}-{number}").touch()
+        disk.calls.clear()
+        tables.flush([str(table)])
+        assert (disk.calls == [table]) is tells
+        assert disk.after_power_cut(tmp_path, tmp_path.with_name("copy")).joinpath("lake/t", f"{flush}-299").exists()
+        assert len(disk.calls) == (1 if tells else 301 if flush else 301 + above)
+
+
+def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tmp_path):
+    tables = LocalTables()
+    tables.flush([str(tmp_path)])  # syncfs itself, too
+    (tmp_path / "a.parquet").touch()
+
+    def full(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateError, match=r"a\.parquet cannot be made durable: Input/output error") as caught:
+        tables.flush([str(tmp_path)])
+    assert "--resync TABLE" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/lake/public/t", Path("/lake/public/t")),
+        ("file:/lake/public/t", Path("/lake/public/t")),
+        ("file:///lake/a%20b/t", Path("/lake/a b/t")),
+        ("s3a://bucket/lake/public/t", None),
+        ("hdfs://host/lake", None),
+    ],
+)
+def test_only_local_folders_are_flushed(path, folder):
+    assert local_folder(path) == folder
+
+
+def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, tmp_path):
+    LocalTables().flush(["s3a://bucket/lake/public/t", str(tmp_path / "nothing")])
+    assert disk.calls == []

@@ -1,0 +1,214 @@
+"""What a table has is found in its history by what the latest version contains: what was restored does not count."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.lake.log.history import Commit, History
+from bridge.runtime.errors import TargetError
+from tests.bridge.lake.made_history import (
+    BEFORE,
+    COPY_ID,
+    EARLIER,
+    FAMILY,
+    ME,
+    UPKEEP,
+    back_to,
+    fence,
+    history,
+    mine,
+    theirs,
+)
+
+# --- the position of a table ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "version"),
+    [
+        ((), 1),
+        ((UPKEEP, theirs()), 1),
+        ((mine(0x20),), 2),
+        ((mine(0x20), mine(0x30, f"{FAMILY}4"), UPKEEP), 3),
+        ((mine(0x20, part=True), mine(0x20)), 3),  # the last one has all of it
+        ((mine(0x20, part=True), back_to(1, ME)), 1),
+        ((fence(0x30),), 1),
+        ((mine(0x20), back_to(1, ME), fence(0x20)), 1),
+        ((mine(0x20), back_to(1)), 1),  # by hand: the table is where it was
+        ((mine(0x20), mine(0x30), back_to(2), UPKEEP), 2),
+        ((mine(0x20), back_to(1), back_to(2)), 2),
+        ((mine(0x20), theirs(), back_to(3)), 2),
+        # a replayed transaction, and other subscriptions, say nothing of it
+        ((mine(0x20, f"{FAMILY}replay-0-15.0"),), 1),
+        ((mine(0x20, "pgbridge/1/other/inc/0"), mine(0x20, "pgbridge/1/subs/inc/0")), 1),
+        ((mine(0x5, COPY_ID),), 2),  # copied afresh, of a server that went back
+    ],
+)
+def test_the_commit_that_has_the_position(after, version):
+    own = history(*BEFORE, *after)[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == version
+
+
+def test_a_table_without_a_commit_of_the_subscription():
+    """Restored to before the first one, say."""
+    for made in ((), (theirs("CREATE TABLE"), theirs()), (*BEFORE, back_to(0)), (theirs("CREATE TABLE"), fence())):
+        assert history(*made)[0].own((FAMILY,)) is None
+    assert history(*BEFORE)[0].own(("pgbridge/1/sub/later/",)) is None
+    assert history(*BEFORE)[0].own(("pgbridge/1/sub/later/", "pgbridge/1/sub/")) is not None
+
+
+def test_a_part_of_a_batch_is_no_position():
+    """The rest of it does not come again by itself: the state directory knew more when it was written."""
+    with pytest.raises(TargetError, match=r"version 2 has a part of a batch that ends at 0/20") as caught:
+        history(*BEFORE, mine(0x20, part=True), UPKEEP)[0].own((FAMILY,), 0x10)
+    assert "RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1" in caught.value.hint
+    own = history(*BEFORE, mine(0x20, part=True), UPKEEP, back_to(1))[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == 1
+
+
+def test_a_restore_to_a_time_is_refused():
+    """Which version that is, is not told; once it is set right by number, all goes on."""
+    commits = (*BEFORE, mine(0x20), back_to(None), UPKEEP)
+    with pytest.raises(TargetError, match=r"version 3 is a RESTORE to a time") as caught:
+        history(*commits)[0].own((FAMILY,))
+    assert "RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 2, which is the one before" in caught.value.hint
+    own = history(*commits, back_to(2))[0].own((FAMILY,))
+    assert own is not None
+    assert own.version == 2
+
+
+def test_the_latest_commit_of_an_application_id():
+    def version(*after, app_id=ME):
+        latest = history(*BEFORE, *after)[0].latest_of(app_id)
+        return latest and latest.version
+
+    assert version() == 1
+    assert version(app_id=EARLIER) is None
+    assert version(mine(0x20), UPKEEP) == 2
+    assert version(mine(0x20), UPKEEP, mine(0x30, EARLIER)) is None  # an id that is not the last one's
+    assert version(fence()) == 1
+    assert version(mine(0x20), back_to(1, ME)) == 1
+    assert version(mine(0x20, part=True)) == 2
+    assert version(mine(0x20, COPY_ID), app_id=COPY_ID) == 2
+
+
+@pytest.mark.parametrize(
+    ("after", "epoch"),
+    [
+        ((), 3),
+        ((mine(0x20, f"{FAMILY}7"),), 7),
+        ((mine(0x20), back_to(1, ME)), 4),  # undone, and so refused from then on
+        ((mine(0x20), fence(0x30)), 4),
+        ((mine(0x20), back_to(1)), 3),
+        ((mine(0x20), mine(0x20, "pgbridge/1/other/inc/9"), mine(0x30, COPY_ID)), 3),
+        ((mine(0x20), back_to(0)), 3),  # what was reverted by hand, Delta refuses all the same
+    ],
+)
+def test_the_least_epoch_that_delta_does_not_refuse(after, epoch):
+    made, _ = history(*BEFORE, *after)
+    made.own((FAMILY,))
+    assert made.least_epoch(FAMILY) == epoch
+    assert made.least_epoch("pgbridge/1/sub/later/") == 0
+
+
+def test_commits_are_read_from_rows():
+    """Others' metadata is whatever they like."""
+
+    def row(metadata, operation="WRITE", parameters=None):
+        return Commit.of(
+            SimpleNamespace(
+                version=7, operation=operation, operationParameters=parameters, userMetadata=metadata, timestamp=None
+            )
+        )
+
+    assert row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20"}})) == Commit(7, "WRITE", ME, "0/20")
+    for key in ("given_up", "undone"):  # the latter by earlier versions
+        given_up = row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20", key: True}}))
+        assert given_up == Commit(7, "WRITE", ME, "0/20", given_up=True)
+        assert given_up.position is None
+    # a fence of an earlier version: empty, and not marked otherwise
+    earlier = row(json.dumps({"pgbridge": {"origin": ME, "start_lsn": "0/20", "end_lsn": "0/20"}}))
+    assert earlier.position is None
+    copied = row(json.dumps({"pgbridge": {"origin": COPY_ID, "start_lsn": "0/20", "end_lsn": "0/20"}}))
+    assert copied.position == 0x20
+    part = row(json.dumps({"pgbridge": {"origin": ME, "end_lsn": "0/20", "timeline": 4, "part": 0}}))
+    assert part == Commit(7, "WRITE", ME, "0/20", timeline=4, part=True)
+    assert (part.position, part.epoch, part.is_beyond(0x1F), part.is_beyond(0x20)) == (0x20, 3, True, False)
+    for others in (None, "", "text", "[1]", '{"pgbridge": 1}', "1"):
+        assert row(others) == Commit(7, "WRITE")
+    assert row(None, "RESTORE", {"version": "3", "timestamp": None}).restored == 3
+    assert row(None, "RESTORE", {"version": None, "timestamp": "2026-01-01"}).restored is None
+    assert row(None, "WRITE", {"version": "3"}).restored is None
+
+
+# --- as of an LSN -----------------------------------------------------------------------------------------------------
+
+COPY = mine(0x10, COPY_ID)
+
+
+@pytest.mark.parametrize(
+    ("commits", "versions"),
+    [
+        # the versions as of 0/10, 0/20, 0/25, 0/30
+        ((COPY, mine(0x20), mine(0x30)), (0, 1, 1, 2)),
+        ((COPY, mine(0x20), UPKEEP, mine(0x30), UPKEEP), (0, 2, 2, 4)),  # the same rows, in files that are kept longer
+        ((COPY, mine(0x20), mine(0x20), mine(0x30)), (0, 2, 2, 3)),  # columns changed first, or several parts
+        ((COPY, mine(0x20), theirs(), mine(0x30)), (0, 2, 2, 3)),  # somebody else's rows were to be seen then
+        ((COPY, mine(0x30)), (0, 0, 0, 1)),  # no change of this table
+        # a batch that was undone, and applied again in parts
+        ((COPY, mine(0x30), back_to(0, ME), mine(0x20, ME[:-1] + "4"), mine(0x30, ME[:-1] + "4")), (2, 3, 3, 4)),
+        ((COPY, mine(0x30), back_to(0, ME)), (2, 2, 2, 2)),
+        # a replayed transaction's own LSN says nothing of the others
+        ((COPY, mine(0x20), mine(0x15, "pgbridge/1/sub/inc/replay-0-15.0"), mine(0x30)), (0, 2, 2, 3)),
+        # copied afresh: before the second copy the first one counts
+        ((COPY, mine(0x20), mine(0x25, "pgbridge/1/sub:sync/inc/copy"), mine(0x30)), (0, 1, 2, 3)),
+        ((theirs("CREATE TABLE"), mine(0x20)), (0, 1, 1, 1)),  # without a copy
+    ],
+)
+def test_the_version_as_of_an_lsn(commits, versions):
+    assert tuple(history(*commits)[0].as_of(lsn) for lsn in (0x10, 0x20, 0x25, 0x30)) == versions
+
+
+def test_a_history_that_does_not_go_back_so_far():
+    commits = [Commit(i, "MERGE", ME, f"0/{i:X}") for i in range(500, 600)]
+    found = History("/lake/t", lambda latest: commits[::-1][:latest])
+    assert found.as_of(550) == 550
+    assert found.as_of(499) is None
+    assert (found.oldest, found.latest, found.has_after(598), found.has_after(599)) == (500, 599, True, False)
+    assert History("/lake/t", lambda _: ()).as_of(1) is None
+
+
+def test_vacuum_removes_what_ended_before_its_retention():
+    hour_ms = 3_600_000
+    commits = [
+        Commit(0, "WRITE", made_ms=0),
+        Commit(1, "MERGE", made_ms=hour_ms),
+        Commit(2, "MERGE", made_ms=9 * hour_ms),
+        Commit(3, "VACUUM START", made_ms=10 * hour_ms, retention_ms=5 * hour_ms),
+        Commit(4, "VACUUM END", made_ms=10 * hour_ms),
+        Commit(5, "MERGE", made_ms=10 * hour_ms),
+    ]
+    found = History("/lake/t", lambda latest: commits[::-1][:latest])
+    found.commits()
+    gone = [found.vacuumed(version) for version in range(6)]
+    assert [commit and commit.version for commit in gone] == [3, None, None, None, None, None]
+
+
+def test_commits_are_read_from_the_log():
+    mark = {"origin": ME, "start_lsn": "0/10", "end_lsn": "0/20", "last_commit_time": "2026-01-01T00:00:00+00:00"}
+    info = {"timestamp": 5, "operation": "MERGE", "operationParameters": {"predicate": "[]"}}
+    found = Commit.of_log(7, info | {"userMetadata": json.dumps({"pgbridge": mark})})
+    assert found == Commit(7, "MERGE", ME, "0/20", None, "0/10", mark["last_commit_time"], 5)
+    assert found.position == 0x20
+    assert Commit.of_log(7, {"operation": "RESTORE", "operationParameters": {"version": 3}}).restored == 3
+    given = {"defaultRetentionMillis": 604800000}
+    vacuum = {"operation": "VACUUM START", "operationParameters": given}
+    assert Commit.of_log(7, vacuum).retention_ms == 604800000
+    given["specifiedRetentionMillis"] = 0
+    assert Commit.of_log(7, vacuum).retention_ms == 0
+    assert Commit.of_log(7, {}) == Commit(7, "")

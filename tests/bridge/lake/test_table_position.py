@@ -1,0 +1,141 @@
+"""What a table's own log says of where it is. All cases of a history are in `test_history`."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.catalog.catalog_rows import SubscriptionRow
+from bridge.lake.commit.writes import append_rows
+from bridge.lake.create import create_table
+from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
+from bridge.runtime.errors import TargetError
+from bridge.spark.session import fork
+from protocol.lsn import INVALID, Lsn
+
+FAMILY = "pgbridge/1/sub/inc"
+ROW = SubscriptionRow(
+    "sub",
+    enabled=True,
+    incarnation="inc",
+    epoch=0,
+    slot_name=None,
+    slot_state=None,
+    system_identifier="1",
+    skip_lsn=None,
+    state="",
+    received_lsn=INVALID,
+    apply_error_count=0,
+    sync_error_count=0,
+)
+
+
+class Table:
+    """A table of one column, and commits to it."""
+
+    def __init__(self, spark, path):
+        self.session, self.path = fork(spark), path
+        self.frame = self.session.createDataFrame([(1,)], "id long")
+        create_table(self.session, path, self.frame.schema)
+
+    def commit(self, lsn, app_id=f"{FAMILY}/0", start=0, **others):
+        stamp = CommitStamp(app_id, Lsn(start), Lsn(lsn), **others)
+        with stamped(self.session, stamp):
+            append_rows(self.frame, self.path)
+        return stamp
+
+    def sql(self, statement):
+        self.session.sql(statement.format(f"delta.`{self.path}`")).collect()
+
+    def position(self, known=INVALID, row=ROW, owner="sub"):
+        return table_position(self.session, self.path, row, owner, known)
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    return Table(spark, str(tmp_path / "t"))
+
+
+def test_the_last_commit_of_the_subscription(table):
+    assert table.position() == TablePosition(INVALID, None, -1, is_whole=True, epoch=0)
+    table.commit(0x10, f"{FAMILY}/copy", timeline=1, copy_number=5)
+    assert table.position() == TablePosition(Lsn(0x10), 1, 1, is_whole=True, epoch=0, copied=True)
+    table.commit(0x20, f"{FAMILY}/2", timeline=2)
+    assert table.position() == TablePosition(Lsn(0x20), 2, 2, is_whole=True, epoch=2)
+    table.commit(0x30, f"{FAMILY}/2", fences=True)
+    table.sql("OPTIMIZE {}")
+    table.sql("DELETE FROM {} WHERE id = 7")
+    after = table.position()
+    assert (after.lsn, after.timeline, after.version, after.epoch) == (0x20, 2, 2, 3)
+
+
+def test_what_was_restored_by_hand_is_not_there(table):
+    for lsn in (0x10, 0x20, 0x30):
+        table.commit(lsn)
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 1")
+    assert (table.position().lsn, table.position().version) == (0x10, 1)
+    assert version_at(table.session, table.path, Lsn(0x10)) == 1
+    assert version_at(table.session, table.path, Lsn(0x30)) == 3, "it can be restored again"
+    assert version_at(table.session, table.path, Lsn(0x40)) is None
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 3")
+    assert table.position().lsn == 0x30
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 0")
+    assert table.position(Lsn(0x30)) == TablePosition(INVALID, None, -1, is_whole=True, epoch=0)
+
+
+def test_a_table_that_its_worker_has_copied(table):
+    """The subscription takes it over with its commits; without any known position, an earlier life's say nothing."""
+    table.commit(0x10, "pgbridge/1/sub:sync/inc2/copy")
+    table.commit(0x20, "pgbridge/1/sub:sync/inc2/0")
+    assert table.position(Lsn(0x10)).lsn == 0x20
+    assert table.position(INVALID).lsn == 0
+    worker = SubscriptionRow("sub:sync", True, "inc2", 0, None, None, "1", None, "", INVALID, 0, 0)
+    assert table.position(INVALID, worker).lsn == 0x20
+    table.commit(0x30, "pgbridge/1/subscription/inc/0")
+    table.commit(0x30, "pgbridge/2/sub/inc/0")
+    assert table.position(Lsn(0x10)).lsn == 0x20, "others begin alike"
+
+
+def test_a_part_of_a_batch(table):
+    table.commit(0x10)
+    table.commit(0x20, start=0x10, part=0)
+    with pytest.raises(TargetError, match="version 2 has a part of a batch that ends at 0/20"):
+        table.position(Lsn(0x10))
+    assert table.position(Lsn(0x20)).lsn == 0x20, "the catalog knows that it was the last one"
+    table.commit(0x20)
+    assert table.position().lsn == 0x20
+    assert version_at(table.session, table.path, Lsn(0x20)) == 3, "the part is none to restore"
+
+
+def test_a_log_that_does_not_go_back_to_the_beginning(table):
+    """Then it does not say that there was no commit."""
+    from pathlib import Path
+
+    table.sql("OPTIMIZE {}")
+    for _ in range(11):
+        append_rows(table.frame, table.path)
+    for version in range(2):
+        (Path(table.path) / "_delta_log" / f"{version:020}.json").unlink()
+    assert not table.position().is_whole
+    assert table.position().lsn == 0
+
+
+def test_a_commit_that_was_just_made(table):
+    stamp = table.commit(0x20)
+    check_committed(table.session, table.path, stamp)
+    table.sql("DELETE FROM {} WHERE id = 7")
+    check_committed(table.session, table.path, stamp)
+    again = table.commit(0x10)  # Delta leaves it out
+    with pytest.raises(TargetError, match=r"Delta has left out the commit up to 0/10, .* \"pgbridge/1/sub/inc/0\""):
+        check_committed(table.session, table.path, again)
+    other = table.commit(0x10, f"{FAMILY}/1")
+    check_committed(table.session, table.path, other)
+    copy = table.commit(0x5, f"{FAMILY}/copy", copy_number=7)
+    check_committed(table.session, table.path, copy)
+
+
+def test_a_commit_that_was_kept_out_by_a_fence(table):
+    table.commit(0x20, fences=True)
+    late = table.commit(0x20)
+    with pytest.raises(TargetError, match="Delta has left out the commit up to 0/20"):
+        check_committed(table.session, table.path, late)

@@ -1,0 +1,110 @@
+"""The slots of all subscriptions are looked at, and each concern is told once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge.config.config import Subscription
+from bridge.receive import slot_health
+from bridge.receive.slot_health import SlotWatch
+from tests.bridge.made_daemon import wait_until
+
+
+@pytest.fixture
+def watched(publisher):
+    """Subscriptions of a server with a slot, without one, and of a server that does not answer."""
+    slot = f"{publisher.name}_slot"
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    common = {"publications": ("p",), "warehouse": "/lake"}
+    return [
+        Subscription(name="a", connection=publisher.conninfo, slot_name=slot, warn_retained_bytes=1, **common),
+        Subscription(name="b", connection=publisher.conninfo, slot_name=f"{slot}_gone", **common),
+        Subscription(name="c", connection="host=/nonexistent", **common),
+    ]
+
+
+def test_what_is_seen_and_told(publisher, watched):
+    watch = SlotWatch(lambda: watched)
+    with capture_logs() as events:
+        watch.look()
+        watch.look()
+    told = [(event["subscription"], event["log_level"]) for event in events if event["log_level"] != "debug"]
+    assert told == [("a", "warning"), ("b", "error")]
+    assert "pgbridge resync b" in events[1]["hint"]
+    health = watch.health()
+    assert health.keys() == {"a", "b"}
+    assert (health["a"].wal_status, health["a"].active, health["b"].lost) == ("reserved", False, True)
+    assert not health["a"].synchronous
+
+
+def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
+    """Told once a day: the server's own notice comes with each login, from 19 on, and the driver drops it."""
+    role = f"{publisher.name}_role"
+    until = datetime.now(UTC)
+    publisher.execute(f"CREATE ROLE {role} LOGIN REPLICATION VALID UNTIL '{until + timedelta(days=2, hours=1)}'")
+    try:
+        conninfo = f"{publisher.conninfo} user={role}"
+        watch = SlotWatch(lambda: [one.model_copy(update={"connection": conninfo}) for one in watched[:1]])
+        with capture_logs() as events:
+            watch.look()
+            watch.look()
+            monkeypatch.setattr(slot_health, "_PASSWORD_AGAIN_S", 0.0)
+            watch.look()
+            publisher.execute(f"ALTER ROLE {role} VALID UNTIL 'infinity'")
+            watch.look()
+        told = [(event["hours_left"], event["subscriptions"]) for event in events if "hours_left" in event]
+        assert told == [(49, ["a"])] * 2
+    finally:
+        publisher.execute(f"DROP ROLE {role}")
+
+
+def test_a_slot_that_is_safe_again(publisher, watched):
+    watch = SlotWatch(lambda: watched)
+    with capture_logs() as events:
+        watch.look()
+        watched[0] = watched[0].model_copy(update={"warn_retained_bytes": 0})
+        watch.look()
+    told = [event["event"] for event in events if event.get("subscription") == "a"]
+    assert told[1:] == ["the replication slot is safe again"]
+
+
+def test_a_concern_is_told_again_after_a_while(watched, monkeypatch):
+    monkeypatch.setattr(slot_health, "_AGAIN_S", 0.0)
+    watch = SlotWatch(lambda: watched[1:2])
+    with capture_logs() as events:
+        watch.look()
+        watch.look()
+    assert len(events) == 2
+
+
+def test_the_thread_looks_and_ends(watched):
+    rounds = []
+
+    def subscriptions():
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise RuntimeError("the catalog cannot be read")
+        watch.close()
+        return []
+
+    watch = SlotWatch(subscriptions, interval_s=0.01)
+    with capture_logs() as events:
+        watch.start()
+        watch._thread.join(20)
+    assert len(rounds) == 2
+    assert [event["event"] for event in events] == ["the slots could not be looked at"]
+
+
+def test_a_new_subscriptions_slot_is_looked_at_soon(publisher, watched, monkeypatch):
+    """Its lag would be unknown for the rest of the interval."""
+    monkeypatch.setattr(slot_health, "_TURN_S", 0.05)
+    now = watched[:1]
+    watch = SlotWatch(lambda: now)
+    with watch:
+        watch.start()
+        wait_until(lambda: watch.health().keys() == {"a"}, 20)
+        now.append(watched[1])
+        wait_until(lambda: watch.health().keys() == {"a", "b"}, 20)

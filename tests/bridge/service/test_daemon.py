@@ -1,0 +1,292 @@
+"""The process: it stops cleanly, obeys ENABLE and DISABLE, and does not share its state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.check.finding import passed
+from bridge.runtime.errors import ConfigError, SparkLost
+from bridge.service import daemon as module
+from bridge.spark import session
+from protocol.lsn import Lsn
+from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until
+
+
+def test_a_daemons_life(spark, publisher, daemon):
+    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load, kill -9."""
+    publisher.execute(SETUP)
+    bridge = daemon()
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    status = bridge.status()
+    assert status["state"] == "streaming"
+    assert status["tables"] == [{"name": "public.t", "state": "r", "path": bridge.path("t")}]
+    assert status["last_error"] is None
+
+    second = command(bridge, "run")
+    assert second.returncode == 1
+    assert f"another pgbridge daemon (process {bridge.pid})" in second.stderr
+
+    assert "disabled (now)" in command(bridge, "disable", "sub").stdout
+    wait_until(lambda: bridge.status()["state"] == "disabled")
+    publisher.execute("INSERT INTO t VALUES (2)")
+    assert "enabled (now)" in command(bridge, "enable", "sub").stdout
+    wait_until(lambda: bridge.status()["state"] == "streaming" and bridge.status()["lag_bytes"] == 0)
+
+    publisher.execute("INSERT INTO t SELECT generate_series(3, 5000)")
+    assert bridge.stop() == 0
+    stopped = bridge.status()
+    assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
+    assert stopped["confirmed_flush_lsn"] == stopped["remote_lsn"]
+    events = [json.loads(line) for line in bridge.runtime.log.read_text().splitlines() if line.startswith("{")]
+    assert events[-1]["event"] == "stopped"
+    assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
+
+    publisher.execute("INSERT INTO t VALUES (5001)")
+    assert bridge.run_until_caught_up(fault="table_committed") == -signal.SIGKILL
+    assert bridge.run_until_caught_up() == 0
+    assert spark.read.format("delta").load(bridge.path("t")).count() == 5001
+
+
+def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):
+    bridge = daemon(create_slot=False, slot_name="nothing")
+    assert bridge.run_until_caught_up() == 1
+    assert 'replication slot "nothing" does not exist' in bridge.status()["last_error"]["message"]
+
+
+def children(pid):
+    """Processes that a process has started, by their ids: the daemon's JVM."""
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    fields = [(stat.split()[0], stat.rpartition(")")[2].split()[1]) for stat in stats]
+    return [int(child) for child, parent in fields if int(parent) == pid]
+
+
+@pytest.mark.parametrize("after_s", [0, 4])
+def test_a_signal_while_spark_starts(publisher, daemon, after_s):
+    """It ends within seconds, cleanly, and the JVM with it, whether that is there already or not."""
+    publisher.execute(SETUP)
+    bridge = daemon()
+    bridge.start()
+    bridge.wait_for('"starting Spark"')
+    time.sleep(after_s)
+    jvm = children(bridge.pid)
+    started = time.monotonic()
+    assert bridge.stop(30) == 0
+    assert time.monotonic() - started < 10
+    assert "Traceback" not in bridge.runtime.log.read_text()
+    wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in jvm), 10)
+    assert bridge.status()["state"] == "stopped"
+
+
+def test_the_jvm_is_killed(spark, publisher, daemon):
+    """As by a kernel without memory: another one is started, and nothing is lost or comes twice."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE keyless (id int); ALTER TABLE keyless REPLICA IDENTITY FULL;"
+        "INSERT INTO t VALUES (0); CREATE PUBLICATION pub FOR TABLE t, keyless"
+    )
+    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    (jvm,) = children(bridge.pid)
+    listening = {one.laddr.ip for one in psutil.Process(jvm).net_connections("inet") if one.status == "LISTEN"}
+    assert listening, "by py4j, as RPC and as block manager"
+    assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
+    os.kill(jvm, signal.SIGINT)  # the terminal's Ctrl-C, which is for the daemon
+    rows = "SELECT generate_series(%s + 1, %s + 2000)"
+    with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
+        publisher.execute(f"BEGIN; INSERT INTO t {rows % (0, 0)}; INSERT INTO keyless {rows % (0, 0)}; COMMIT")
+        wait_until(lambda: catalog.batch("sub") is not None)
+        os.kill(jvm, signal.SIGKILL)
+        publisher.execute(f"BEGIN; INSERT INTO t {rows % (2000, 2000)}; INSERT INTO keyless {rows % (2000, 2000)}; END")
+        flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        wait_until(lambda: (catalog.remote_lsn("sub") or 0) >= flushed, 120)
+        assert catalog.last_error("sub") is None
+    (other,) = children(bridge.pid)
+    assert other != jvm
+    for table in ("t", "keyless"):
+        ids = sorted(row["id"] for row in spark.read.format("delta").load(bridge.path(table)).collect())
+        assert ids == list(range(table == "keyless", 4001))
+    assert "Spark's JVM has died; it is started again" in bridge.runtime.log.read_text()
+    assert bridge._process.poll() is None
+    bridge.kill()
+    wait_until(lambda: not Path("/proc", str(other)).exists(), 30)
+
+
+@pytest.mark.parametrize(("until_caught_up", "code"), [(False, 0), (True, 1)])
+def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, code):
+    """0, whatever state a subscription was in; but `--until-caught-up` has not come to where it should."""
+    daemon, _ = supervised
+    monkeypatch.setattr(session, "start", lambda *_, **__: object())
+    monkeypatch.setattr(session, "stop", lambda _: None)
+    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    daemon._until_caught_up = until_caught_up
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    timer = threading.Timer(1, daemon._signals._on_signal, (signal.SIGTERM, None))
+    timer.start()
+    assert daemon.run() == code
+    timer.join()
+    assert daemon._failed == {"sub"}
+
+
+def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
+    """It is started anew, after pauses that grow; only one who waits for the end is told that there is none."""
+    daemon, _ = supervised
+    daemon._until_caught_up = True
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.01)
+    started = [object() for _ in range(20)]
+    monkeypatch.setattr(session, "start", lambda *_, **__: started.pop())
+    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL")
+    monkeypatch.setattr(session, "forget", lambda: None)
+    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    DyingWorker.ends = []
+    with pytest.raises(SparkLost, match="has died 13 times within 10 minutes; the last time it was killed by SIGKILL"):
+        daemon.run()
+    assert len(started) == 7
+    assert daemon._failed == set(), "the subscriptions are not to blame"
+
+
+def test_a_jvm_that_dies_before_a_worker_is_there(supervised, monkeypatch):
+    """Then no worker is started with it; what else goes wrong there is told."""
+    daemon, _ = supervised
+
+    def refuse(_):
+        raise ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr(session, "fork", refuse)
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        monkeypatch.setattr(session, "lost", lambda _: "it was killed by SIGKILL")
+        daemon._start_workers(None, catalog)
+        assert daemon._workers == {}
+        monkeypatch.setattr(session, "lost", lambda _: None)
+        with pytest.raises(ConnectionRefusedError):
+            daemon._start_workers(None, catalog)
+
+
+def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
+    daemon, _ = supervised
+    monkeypatch.setattr(session, "forget", lambda: None)
+    now_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    for _ in range(10):
+        assert daemon._bury("it was killed by SIGKILL") <= 2.0
+        now_s[0] += 250
+    assert [daemon._bury("it was killed by SIGKILL") for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_jvm_that_dies_while_the_workers_are_looked_at(supervised, monkeypatch):
+    """A subscription that was cut short by it has not caught up: `--until-caught-up` goes on."""
+    daemon, thread = supervised
+    daemon._until_caught_up = True
+    DyingWorker.ends = [(Py4JNetworkError("gone"), False)]
+    dead = threading.Event()
+    reap = daemon._reap
+
+    def dies_first():
+        for worker in daemon._workers.values():
+            worker.thread.join()
+        dead.set()
+        reap()
+
+    monkeypatch.setattr(daemon, "_reap", dies_first)
+    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL" if dead.is_set() else None)
+    thread.start()
+    thread.join()
+    assert not daemon._done, "another JVM is started"
+
+
+def test_no_thread_ends_unseen(supervised, capsys):
+    """One that ends by an error that nobody foresaw is logged, and has a successor."""
+    daemon, thread = supervised
+    DyingWorker.ends = [(MemoryError("no memory"), False), (RuntimeError("can't start new thread"), False)]
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 3, 10)
+    assert daemon._failed == set()
+    assert "a subscription's worker ended unexpectedly" in capsys.readouterr().out
+
+
+def test_what_needs_a_hand_waits_for_it(supervised):
+    """For `retry_max_s`, or for ENABLE, which starts another worker at once, whatever the one before ended by."""
+    daemon, thread = supervised
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        thread.start()
+        wait_until(lambda: daemon._failed == {"sub"}, 10)
+        time.sleep(0.3)
+        assert DyingWorker.lives == 1
+        catalog.set_enabled("sub", enabled=False)
+        wait_until(lambda: daemon._again == {}, 10)
+        catalog.set_enabled("sub", enabled=True)
+        wait_until(lambda: DyingWorker.lives == 2, 10)
+    assert daemon._failed == set()
+
+
+def test_what_needs_a_hand_is_tried_again(supervised, monkeypatch):
+    daemon, thread = supervised
+    sub = daemon._config.subscription["sub"].model_copy(update={"retry_max_s": 0.2})
+    daemon._config.subscription["sub"] = sub
+    DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 2, 10)
+
+
+def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, monkeypatch):
+    """Its last state would say that a subscription streams; `pgbridge drop` would wait for its end."""
+    daemon, _ = supervised
+    shown = []
+
+    def start(*_, **__):
+        shown.append(daemon._catalog.subscription("sub").state)
+        raise RuntimeError("no Java")
+
+    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr("bridge.check.java.check_java", lambda _: passed("Java", "17"))
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        catalog.set_state("sub", "streaming")
+    with pytest.raises(SparkLost):
+        daemon.run()
+    assert shown == ["stopped"]
+
+
+def test_a_daemon_that_waits_for_its_last_batch_is_alive(supervised, monkeypatch):
+    """Its main loop turns on, or an orchestrator would kill it for want of health, in the middle of the batch."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 1, 10)
+    daemon._signals._on_signal(signal.SIGTERM, None)
+    thread.join()
+    turns: list[int] = []
+    worker = daemon._workers["sub"]
+
+    def stop():
+        if len(turns) >= 3:  # the batch has ended
+            worker._stop.set()
+
+    monkeypatch.setattr(worker, "stop", stop)
+    monkeypatch.setattr(daemon._monitor, "turn", lambda: turns.append(1))
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        daemon._end(catalog)
+    assert len(turns) >= 3
+
+
+def test_a_subscription_that_was_disabled_while_the_jvm_was_dead(supervised):
+    """No worker is left to say that it has stopped, and `pgbridge drop` waits for that."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        catalog.set_enabled("sub", enabled=False)
+        catalog.set_state("sub", "error")
+        thread.start()
+        wait_until(lambda: (row := catalog.subscription("sub")) is not None and row.state == "disabled", 10)
+    assert DyingWorker.lives == 0

@@ -1,0 +1,250 @@
+"""One subscription's worker: caught up, disabled, failed, tried again, stopped."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Subscription
+from bridge.runtime.errors import ApplyError, ConfigError, PublisherError, counts_in_copy
+from bridge.service import subscriber
+from bridge.service.subscriber import SubscriptionWorker
+from bridge.sync import copy
+from protocol.lsn import Lsn
+from tests.bridge.every_error import POLICY, name
+from tests.bridge.subscribed import SETUP, batches, confirmed, end, ids, running, wait_until
+
+
+def test_everything_flushed_before_is_applied_and_confirmed(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+    bridge.catch_up()
+    assert ids(bridge) == [1, 2]
+    assert bridge.remote_lsn() >= flushed
+    assert flushed <= confirmed(publisher, bridge.subscription.slot_name) <= bridge.remote_lsn()
+
+
+def test_one_commit_a_batch_carries_the_stamp(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (1, 'a'); INSERT INTO t VALUES (2, 'b'); UPDATE t SET note = 'c'")
+    bridge.catch_up()
+    commits = batches(bridge)
+    assert len(commits) >= 1
+    assert commits[-1]["txn"]["version"] <= bridge.remote_lsn()
+    assert commits[-1]["txn"]["appId"].startswith("pgbridge/")
+    assert f"/{bridge.subscription.name}/" in commits[-1]["txn"]["appId"]
+
+
+def test_an_idle_publication_does_not_hold_wal(publisher, pipeline):
+    """PEERS.md 2, 1-4: only tables that are not published are written; the slot moves on by keepalives."""
+    publisher.execute(SETUP + "; CREATE TABLE other (a text)")
+    bridge = pipeline()
+    worker = running(bridge)
+    try:
+        for _ in range(3):
+            publisher.execute("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 100)")
+            flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+            wait_until(lambda at=flushed: confirmed(publisher, bridge.subscription.slot_name) >= at, 20)
+        assert bridge.remote_lsn() >= flushed
+        assert bridge.rows("t") == []
+    finally:
+        end(worker)
+    assert batches(bridge) == [], "nothing to commit, no commit"
+
+
+def test_disable_stops_and_enable_is_needed(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline()
+    name = bridge.subscription.name
+    worker = running(bridge)
+    bridge.catalog.set_enabled(name, enabled=False)
+    worker.thread.join(30)
+    assert not worker.thread.is_alive()
+    assert worker.error is None
+    assert worker.disabled
+    assert bridge.catalog.subscription(name).state == "disabled"
+    publisher.execute("INSERT INTO t VALUES (1, 'a')")
+    bridge.catch_up()  # a disabled subscription has nothing to catch up with
+    assert bridge.rows("t") == []
+    bridge.catalog.set_enabled(name, enabled=True)
+    bridge.catch_up()
+    assert ids(bridge) == [1]
+
+
+def test_the_connection_is_lost(publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=1)
+    worker = running(bridge)
+    try:
+        publisher.execute("INSERT INTO t VALUES (1, 'a')")
+        publisher.query(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s",
+            (bridge.subscription.slot_name,),
+        )
+        publisher.execute("INSERT INTO t VALUES (2, 'b')")
+        flushed = Lsn.parse(publisher.query("SELECT pg_current_wal_flush_lsn()::text")[0][0])
+        wait_until(lambda: bridge.remote_lsn() >= flushed)
+    finally:
+        end(worker)
+    assert ids(bridge) == [1, 2]
+    assert bridge.catalog.subscription(bridge.subscription.name).apply_error_count == 0
+
+
+def failing(spark, bridge):
+    """Let the target refuse ids of 100 and more."""
+    spark.sql(f"ALTER TABLE delta.`{bridge.path('t')}` ADD CONSTRAINT small CHECK (id < 100)")
+
+
+def test_an_apply_error_is_recorded_with_its_finish_lsn_until_a_later_batch(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(retry_max_s=0.1)
+    bridge.catch_up()
+    failing(spark, bridge)
+    before = bridge.remote_lsn()
+    publisher.execute("INSERT INTO t VALUES (100, 'too large')")
+    with pytest.raises(ApplyError, match='relation "public.t" in transaction'):
+        bridge.catch_up()
+    name = bridge.subscription.name
+    error = bridge.catalog.last_error(name)
+    assert error.relation == "public.t"
+    assert f"finished at {error.finish_lsn}" in error.message
+    assert bridge.catalog.subscription(name).apply_error_count >= 1
+    assert before <= error.finish_lsn
+    assert bridge.remote_lsn() <= error.finish_lsn
+    assert confirmed(publisher, bridge.subscription.slot_name) <= error.finish_lsn
+    spark.sql(f"ALTER TABLE delta.`{bridge.path('t')}` DROP CONSTRAINT small")
+    bridge.catch_up()
+    assert ids(bridge) == [100]
+    assert bridge.catalog.last_error(name) is None
+
+
+def test_disable_on_error(spark, publisher, pipeline):
+    publisher.execute(SETUP)
+    bridge = pipeline(disable_on_error=True)
+    bridge.catch_up()
+    failing(spark, bridge)
+    publisher.execute("INSERT INTO t VALUES (100, 'too large')")
+    with pytest.raises(ApplyError):
+        bridge.catch_up()
+    row = bridge.catalog.subscription(bridge.subscription.name)
+    assert not row.enabled
+    assert row.state == "disabled"
+    assert row.apply_error_count == 1
+
+
+@pytest.mark.parametrize("copying", [False, True], ids=["applying", "copying"])
+@pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
+def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry, copying):
+    """Others are tried again, except those of the configuration."""
+    spark: Any = None
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        subscription = Subscription(
+            name="sub", connection="", publications=("pub",), warehouse="/lake", disable_on_error=True
+        )
+        worker = SubscriptionWorker(subscription, spark, catalog)
+        worker._copying = copying
+        assert worker._failed(raised) is not (own or isinstance(raised, ConfigError))
+        error, row = catalog.last_error("sub"), catalog.subscription("sub")
+        assert error is not None
+        assert row is not None
+        assert error.message == str(raised)
+        counts = (row.apply_error_count, row.sync_error_count)
+        assert counts == (
+            (0, int(counts_in_copy(raised))) if copying else (int(own and isinstance(raised, ApplyError)), 0)
+        )
+        assert row.enabled is not own
+
+
+def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, pipeline, monkeypatch):
+    """Of a server whose walsender would not go on without it."""
+    monkeypatch.setattr("bridge.receive.publisher._MISSING_VERSION", 990000)
+    bridge = pipeline()
+    started = time.monotonic()
+    with pytest.raises(PublisherError, match='publication "pub" does not exist') as caught:
+        bridge.catch_up()
+    assert "CREATE PUBLICATION" in caught.value.hint
+    assert time.monotonic() - started < 10
+    assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_a_connection_string_that_cannot_be_read_ends_it(publisher, pipeline):
+    bridge = pipeline()
+    bridge.subscription = bridge.subscription.model_copy(update={"connection": "host=localhost nonsense"})
+    with pytest.raises(ConfigError, match="not a libpq connection string"):
+        bridge.catch_up()
+
+
+def stopped_in_time(worker, within_s=10):
+    """Stop a worker as the daemon does: again and again, for what it has begun since."""
+    end_s = time.monotonic() + within_s
+    while worker.thread.is_alive():
+        assert time.monotonic() < end_s, "it goes on"
+        worker.stop()
+        worker.thread.join(0.5)
+
+
+def test_the_heart_beats_in_the_pause_after_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(subscriber, "_LOOK_INTERVAL_S", 0.01)
+    nowhere: dict[str, Any] = {"connection": "host=/nonexistent", "publications": ("pub",), "warehouse": "lake"}
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        spark: Any = None
+        worker = subscriber.SubscriptionWorker(Subscription(name="sub", **nowhere), spark, catalog)
+        begun_s = worker.heartbeat.at_s
+        worker._sleep(0.1)
+    assert worker.heartbeat.at_s > begun_s
+
+
+def test_stopped_while_the_slot_waits(publisher, pipeline):
+    """The server makes a slot once all open transactions have ended; a half-made one must not be left there."""
+    publisher.execute(SETUP + "; INSERT INTO t VALUES (1, 'a')")
+    bridge = pipeline()
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    with publisher.connect() as connection:
+        connection.execute("BEGIN; SELECT pg_current_xact_id()")
+        worker = bridge.worker(until_caught_up=False)
+        worker.thread.start()
+        wait_until(lambda: publisher.query(slots) == [(1,)])
+        for _ in range(3):  # that may take hours: the daemon must not be taken for dead
+            beaten_s = worker.heartbeat.at_s
+            wait_until(lambda before=beaten_s: worker.heartbeat.at_s > before)
+        stopped_in_time(worker, 5)
+        assert publisher.query(slots) == [(0,)]
+        connection.execute("ROLLBACK")
+    assert worker.error is None
+    assert bridge.catalog.last_error(bridge.subscription.name) is None
+    bridge.catch_up()
+    assert ids(bridge) == [1]
+
+
+@pytest.mark.parametrize("on_executors", [False, True], ids=["here", "on executors"])
+def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
+    """It is cut short, which is no error, and starts again at the next start."""
+    if on_executors:
+        monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
+        "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row
+    )
+    bridge = pipeline(max_sync_workers=1)
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    copying = "SELECT count(*) FROM pg_stat_progress_copy WHERE datname = current_database()"
+    wait_until(lambda: publisher.query(copying) == [(1,)])
+    stopped_in_time(worker)
+    assert bridge.state("t") == "d"
+    assert worker.error is None
+    assert bridge.catalog.last_error(bridge.subscription.name) is None
+    publisher.execute("ALTER PUBLICATION pub SET TABLE t")
+    bridge.catch_up()
+    assert ids(bridge) == list(range(1, 5001))

@@ -1,0 +1,52 @@
+"""A command's Spark is stopped however it ends, and waits for a daemon's JVM only where it writes in its place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.config.config import Config, Spark, Subscription
+from bridge.spark import session
+from bridge.spark.command_session import command_session
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    found: list[Any] = []
+
+    def start(*_, **options):
+        found.append(options)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(session, "stop", lambda _: found.append("stopped"))
+    return found
+
+
+def used(tmp_path, master, *, commits):
+    shop = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+    config = Config(state_dir=tmp_path, spark=Spark(master=master), subscription={"shop": shop})
+    with command_session(config, [shop], log="command.log", commits=commits):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("master", "commits", "waits"),
+    [
+        ("local[2]", True, True),
+        ("local[2]", False, False),
+        ("spark://host:7077", True, True),
+        ("sc://host", True, False),
+    ],
+)
+def test_life(tmp_path, calls, master, commits, waits):
+    """A Spark Connect server is not ours, and does not end."""
+    with pytest.raises(ZeroDivisionError):
+        used(tmp_path, master, commits=commits)
+    started, stopped = calls
+    assert stopped == "stopped"
+    assert started["warehouses"] == ["/lake"]
+    assert started["log"] == tmp_path / "command.log"
+    assert isinstance(started["keep_open"], int) is waits

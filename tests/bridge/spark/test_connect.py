@@ -1,0 +1,106 @@
+"""Sessions on a Spark Connect server; `tests/faults/test_connect.py` has what a daemon does with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bridge.runtime.errors import SparkLost
+from bridge.spark import connect
+
+
+def test_a_token_is_not_shown():
+    assert connect.shown("sc://host:443/;use_ssl=true;token=secret") == "sc://host:443"
+    assert connect.shown("sc://host;token=secret") == "sc://host"
+    assert connect.shown("local[2]") == "local[2]"
+
+
+@pytest.mark.parametrize("url", ["sc://", "sc://:15002", "sc://host:port", "sc://host:99999"])
+def test_an_address_that_is_none(url):
+    with pytest.raises(SparkLost, match="is not the address of a Spark Connect server"):
+        connect.start(url, {}, {}, ())
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own: a process has sessions of one kind."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_missing_package_is_named():
+    done = run(
+        "import sys; sys.modules['grpc'] = None\n"
+        "from bridge.spark import session\n"
+        "try: session.start('sc://127.0.0.1:1', {})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    assert "SparkLost Spark Connect needs packages that are not installed" in done.stdout, done.stderr
+    assert "install them: pip install 'googleapis-common-protos" in done.stdout
+
+
+def test_a_server_that_is_not_there():
+    done = run(
+        "from bridge.spark import connect, session\n"
+        "connect._TRIES = 2\n"
+        "try: session.start('sc://127.0.0.1:1/;token=secret;use_ssl=false', {})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    assert "SparkLost the Spark Connect server at sc://127.0.0.1:1 cannot be used" in done.stdout, done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+SESSIONS = """
+from pgbridge import session as public
+from bridge.spark import connect, session
+import numpy as np, pyarrow as pa
+from bridge.lake import source as arrow_source as stage
+from bridge.spark.outcome import is_lost
+
+spark = public.start(MASTER, {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": 3})
+assert all(value in spark.conf.get(key) for key, value in session.REQUIRED.items())
+assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+one, other = session.fork(spark), session.fork(spark)
+one.conf.set("spark.databricks.delta.write.txnVersion", "5")
+assert other.conf.get("spark.databricks.delta.write.txnVersion", None) is None
+companion = session.companion(one, "x", {"spark.sql.shuffle.partitions": "9"})
+assert companion.conf.get("spark.sql.shuffle.partitions") == "9"
+assert (session.heap(), session.died()) == (None, None)
+
+stage._PIECE_BYTES = 1000
+rows = pa.table({"a": np.arange(300), "b": pa.array(["x"] * 300)})
+assert stage.as_frame(one, rows).selectExpr("sum(a)").collect()[0][0] == 44850
+staged = stage.SparkStage(other)
+pieces = [staged.put(rows.slice(0, 10)), staged.put(rows)]  # one is small
+assert [piece.count() for piece in pieces] == [10, 300]
+assert stage.concatenated([one.range(i, i + 1) for i in range(700)]).count() == 700
+session.interrupt(one)
+
+try:
+    connect._check(spark, "here", {"spark.sql.extensions": "an.other.Extension"})
+except Exception as error:
+    assert "--conf spark.sql.extensions=an.other.Extension" in str(error), error
+else:
+    raise AssertionError
+
+one.stop()  # as if the server had closed it
+try:
+    one.range(1).collect()
+except Exception as error:
+    assert is_lost(error) and session.lost(error), error
+assert session.died()
+session.forget()
+again = session.start(MASTER, {})
+assert again.range(3).count() == 3 and session.died() is None
+print("done")
+"""
+
+
+@pytest.mark.soak  # a minute; tests/faults/test_connect.py kills a server in every run
+def test_sessions_on_a_server(connect_server):
+    """Settings, forks, companions, staged rows, the loss of a session; and the process ends at once, with them open."""
+    done = run(f"MASTER = {connect_server.master!r}\n{SESSIONS}")
+    *warnings, last = done.stdout.splitlines()
+    assert (last, done.returncode) == ("done", 0), done.stderr
+    assert "these cannot be set by a client" in "\n".join([*warnings, done.stderr])
