@@ -19,7 +19,7 @@ SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE P
 
 def command(bridge, *arguments):
     """Run another command on the daemon's configuration."""
-    line = [sys.executable, "-m", "bridge", *arguments, "--config", str(bridge.config.config)]
+    line = [sys.executable, "-m", "bridge", *arguments, "--config", str(bridge.config)]
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -40,7 +40,7 @@ def in_metastore(daemon, tmp_path):
 
 def check(bridge):
     """What `pgbridge check` prints of the warehouse."""
-    command = [sys.executable, "-m", "bridge", "check", "--config", str(bridge.config.config)]
+    command = [sys.executable, "-m", "bridge", "check", "--config", str(bridge.config)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return next(line for line in done.stdout.splitlines() if "warehouse:" in line)
 
@@ -71,13 +71,9 @@ def test_check_asks_the_metastore(publisher, in_metastore):
         "catalog:spark_catalog.other": "the namespace does not exist yet",
         "catalog:nowhere": 'Spark knows no catalog "nowhere"',
     }.items():
-        bridge.config.config.write_text(
-            bridge.config.config.read_text().replace("catalog:spark_catalog.shop", warehouse)
-        )
+        bridge.config.write_text(bridge.config.read_text().replace("catalog:spark_catalog.shop", warehouse))
         assert words in check(bridge)
-        bridge.config.config.write_text(
-            bridge.config.config.read_text().replace(warehouse, "catalog:spark_catalog.shop")
-        )
+        bridge.config.write_text(bridge.config.read_text().replace(warehouse, "catalog:spark_catalog.shop"))
 
 
 @pytest.mark.soak

@@ -80,4 +80,4 @@ def test_the_driver_and_all_workers_are_killed(spark, publisher, cluster, on_clu
 def test_executors_without_a_python(on_cluster):
     bridge = on_cluster(**MISSING)
     assert bridge.run_until_caught_up() == 1
-    assert "Spark's executors have no Python at /no/such/python" in bridge.runtime.log.read_text()
+    assert "Spark's executors have no Python at /no/such/python" in bridge.log.read_text()

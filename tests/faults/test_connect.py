@@ -60,7 +60,7 @@ def unstamped(spark, bridge):
 
 
 def logged(bridge, text):
-    return text in bridge.runtime.log.read_text(errors="replace")
+    return text in bridge.log.read_text(errors="replace")
 
 
 @pytest.fixture

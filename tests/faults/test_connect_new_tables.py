@@ -32,7 +32,7 @@ TABLES = {"parts": 'partition_by = ["region"]', "bag": 'cluster_by = ["region"]'
 def test_new_tables(spark, publisher, daemon, connect_server):
     publisher.execute(SETUP)
     bridge = daemon(master=connect_server.master, jsonb="variant")
-    with bridge.config.config.open("a") as config:
+    with bridge.config.open("a") as config:
         for name, keys in TABLES.items():
             config.write(f'[subscription.sub.tables."public.{name}"]\n{keys}\n')
 

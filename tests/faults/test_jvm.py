@@ -32,9 +32,7 @@ def two(publisher, daemon):
     publisher.execute(SETUP)
     bridge = daemon(batch_max_age_s=0.0, retry_max_s=1, spark_conf={"spark.driver.memory": "600m"})
     lines = ["[subscription.other]", f'connection = "{publisher.conninfo}"', 'publications = ["other"]']
-    bridge.config.config.write_text(
-        "\n".join([bridge.config.config.read_text(), *lines, 'warehouse = "./lake"', "retry_max_s = 1"])
-    )
+    bridge.config.write_text("\n".join([bridge.config.read_text(), *lines, 'warehouse = "./lake"', "retry_max_s = 1"]))
     with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
         yield bridge, catalog
 

@@ -222,7 +222,7 @@ def test_kill_while_tables_come(spark, publisher, daemon):
                 bridge.name,
                 *options,
                 "--config",
-                str(bridge.config.config),
+                str(bridge.config),
             ]
             subprocess.run(command, cwd=ROOT, check=True)
         lives = Lives(publisher, bridge)

@@ -78,7 +78,7 @@ def test_added_refreshed_truncated_altered_and_copied_afresh_under_load_with_kil
                 time.sleep(chosen.uniform(0.0, 1.0))
             if options is not None:
                 command = [sys.executable, "-m", "bridge", "refresh", bridge.name, *options, "--config"]
-                subprocess.run([*command, str(bridge.config.config)], cwd=ROOT, check=True)
+                subprocess.run([*command, str(bridge.config)], cwd=ROOT, check=True)
             time.sleep(chosen.uniform(0.0, 9.0))
             bridge.kill()
     assert load.transactions > 100

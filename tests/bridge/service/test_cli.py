@@ -217,7 +217,7 @@ def test_light_commands_start_without_spark(tmp_path):
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "print(sorted(loaded & {'pyspark', 'delta', 'pandas', 'py4j'}), file=sys.stderr)\n"
     )
-    environment = {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    environment = {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

@@ -49,7 +49,7 @@ def test_a_daemons_life(spark, publisher, daemon):
     stopped = bridge.status()
     assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
     assert stopped["confirmed_flush_lsn"] == stopped["remote_lsn"]
-    events = [json.loads(line) for line in bridge.runtime.log.read_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
     assert events[-1]["event"] == "stopped"
     assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
 
@@ -84,7 +84,7 @@ def test_a_signal_while_spark_starts(publisher, daemon, after_s):
     started = time.monotonic()
     assert bridge.stop(30) == 0
     assert time.monotonic() - started < 10
-    assert "Traceback" not in bridge.runtime.log.read_text()
+    assert "Traceback" not in bridge.log.read_text()
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in jvm), 10)
     assert bridge.status()["state"] == "stopped"
 
@@ -117,7 +117,7 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
     for table in ("t", "keyless"):
         ids = sorted(row["id"] for row in spark.read.format("delta").load(bridge.path(table)).collect())
         assert ids == list(range(table == "keyless", 4001))
-    assert "Spark's JVM has died; it is started again" in bridge.runtime.log.read_text()
+    assert "Spark's JVM has died; it is started again" in bridge.log.read_text()
     assert bridge._process.poll() is None
     bridge.kill()
     wait_until(lambda: not Path("/proc", str(other)).exists(), 30)

@@ -58,10 +58,10 @@ def test_a_daemon_that_is_scraped(publisher, daemon):
     """From its start, with a message that nobody committed on its way, to a JVM that does not answer."""
     publisher.execute(SETUP)
     bridge = daemon()
-    bridge.config.config.write_text(bridge.config.config.read_text() + HTTP)
+    bridge.config.write_text(bridge.config.read_text() + HTTP)
     bridge.start()
     bridge.wait_for("serving metrics")
-    events = [json.loads(line) for line in bridge.runtime.log.read_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
     url = next(event["url"] for event in events if "serving metrics" in event["event"])
     assert ask(f"{url}readyz") == (
         503,

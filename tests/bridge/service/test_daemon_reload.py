@@ -143,25 +143,25 @@ def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
     bridge.wait_for('"starting Spark"')
     os.kill(bridge.pid, signal.SIGHUP)
     bridge.wait_for('"streaming"')
-    assert "the configuration file was read again" in bridge.runtime.log.read_text()
+    assert "the configuration file was read again" in bridge.log.read_text()
 
     wait_until(lambda: systemd.told("STATUS=1 subscription: sub streaming"))
     told = [message for message in systemd.messages if message != "WATCHDOG=1"]
     assert told[:2] == ["STATUS=starting Spark", "READY=1"]
     wait_until(lambda: systemd.told("WATCHDOG=1"))
 
-    good = bridge.config.config.read_text()
-    bridge.config.config.write_text(good + "batch_max_rows = 0\n")
+    good = bridge.config.read_text()
+    bridge.config.write_text(good + "batch_max_rows = 0\n")
     broken = command(bridge, "reload")
     assert broken.returncode == 2
     assert "subscription.sub.batch_max_rows: must be greater than or equal to 1, not 0" in broken.stderr
     os.kill(bridge.pid, signal.SIGHUP)
-    wait_until(lambda: "the configuration file cannot be used" in bridge.runtime.log.read_text())
+    wait_until(lambda: "the configuration file cannot be used" in bridge.log.read_text())
     publisher.execute("INSERT INTO t SELECT generate_series(2, 2000); UPDATE t SET id = -id WHERE id % 2 = 0")
 
     more = "\n".join(line for line in good.splitlines() if line.startswith("connection"))
     other = f'[subscription.more]\n{more}\npublications = ["more"]\nwarehouse = "./more"\n'
-    bridge.config.config.write_text(good.replace('"local[2]"', '"local[1]"') + "batch_max_rows = 500\n" + other)
+    bridge.config.write_text(good.replace('"local[2]"', '"local[1]"') + "batch_max_rows = 500\n" + other)
     done = command(bridge, "reload")
     assert (done.returncode, done.stdout.splitlines()) == (
         1,
@@ -181,7 +181,7 @@ def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
             wait_until(lambda name=name: (catalog.remote_lsn(name) or 0) >= flushed, 120)
 
         wait_until(lambda: systemd.told("STATUS=2 subscriptions: sub streaming, more streaming"))
-        bridge.config.config.write_text(good)
+        bridge.config.write_text(good)
         assert command(bridge, "reload").stdout.splitlines()[-1].startswith('subscription "more" removed; its slot')
         wait_until(lambda: (row := catalog.subscription("more")) is not None and row.state == "stopped")
     assert systemd.told("RELOADING=1")

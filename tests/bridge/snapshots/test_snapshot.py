@@ -287,7 +287,7 @@ def test_the_program_of_the_documentation_runs(spark, publisher, pipeline, monke
     publisher.execute("UPDATE checking SET balance = 900 WHERE id = 3; INSERT INTO savings VALUES (3, 100)")
     bridge.catch_up()
     recorded(bridge)
-    page = (Path(__file__).parents[2] / "docs" / "snapshots.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "snapshots.md").read_text(encoding="utf-8")
     program = page.partition("```python\n")[2].partition("```")[0]
     monkeypatch.setattr("pgbridge.session.start", lambda *_: spark)
     exec(program.replace('"lake"', f'"{bridge.subscription.warehouse}"'), {})
