@@ -33,7 +33,7 @@ def test_a_transaction_cannot_be_applied(shop):
     (kept,) = (shop.folder / "state" / "skipped").glob("*/shop/messages.parquet")
     assert b"no date" in pq.read_table(kept)["message"][0].as_py()
     assert shop.status()["last_error"] is None
-    assert ids_of(shop) == {*range(1, 21), 22}
+    wait_until(lambda: ids_of(shop) == {*range(1, 21), 22})
     shop.execute("UPDATE orders SET due = NULL WHERE id = 21")
     shop.run("refresh", "shop", "--resync", "orders")
     shop.equal()
