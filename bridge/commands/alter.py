@@ -92,8 +92,6 @@ def set_skip(subscription: Subscription, state: State, text: str) -> str:
 _ANSWER_PATIENCE_S = 30.0
 """How long to wait for the daemon: it answers within a second, except while it starts Spark."""
 
-_LOOK_INTERVAL_S = 0.1
-
 
 def reload(config: Config) -> Outcome:
     """Ask the daemon on the configuration's state directory, and wait for its answer.
@@ -114,7 +112,7 @@ def reload(config: Config) -> Outcome:
             if time.monotonic() > end_s:
                 line = "the daemon has not answered yet: it takes this up once Spark runs; its log will say it"
                 return Outcome(1, (line,))
-            time.sleep(_LOOK_INTERVAL_S)
+            time.sleep(_POLL_S)
     if outcome.code == INVALID:
         raise ConfigError("\n".join(outcome.lines))
     return outcome

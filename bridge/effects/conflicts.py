@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 INSERT_EXISTS, UPDATE_EXISTS = "insert_exists", "update_exists"
 UPDATE_MISSING, DELETE_MISSING = "update_missing", "delete_missing"
-NAMES = (INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, DELETE_MISSING)
 
 EXAMPLES = 10
 """Most keys shown of each conflict, for one table of a batch."""
@@ -41,7 +40,7 @@ class Conflict:
 
     Attributes:
         relation: `namespace.name` of the target.
-        name: One of `NAMES`.
+        name: One of the four above.
         columns: The key's columns; under REPLICA IDENTITY FULL without a key, all.
         values: Their values as text, cut after 200 characters; None for NULL.
         full: Whether the columns are those of a whole row, because the table has no key.

@@ -37,17 +37,18 @@ def cut_after(fileno: int, timeout_s: float) -> Iterator[None]:
 
     def cut() -> None:
         with suppress(OSError):  # its end was noticed meanwhile
-            connection.shutdown(socket.SHUT_RDWR)
+            shut_down(own)
 
-    with socket.socket(fileno=os.dup(fileno)) as connection:
-        timer = threading.Timer(timeout_s, cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
+    own = os.dup(fileno)  # the number may be another socket's by then
+    timer = threading.Timer(timeout_s, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        os.close(own)
 
 
 def readable(fileno: int, timeout_s: float | None = None) -> bool:

@@ -57,8 +57,8 @@ def test_the_answer_is_printed(two, tmp_path, outcome, printed):
 
 def test_a_daemon_that_does_not_answer_yet(two, tmp_path, monkeypatch):
     """The request stays, so that it is taken up as soon as the daemon can."""
-    monkeypatch.setattr(command, "_LOOK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(command, "_POLL_S", 0.01)
+    monkeypatch.setattr(command, "_ANSWER_PATIENCE_S", 0.1)
     with locked(tmp_path / "state"):
         code, out, _ = two("reload")
         with catalog_of(tmp_path) as catalog:
