@@ -17,11 +17,12 @@ from bridge.lake import create
 from bridge.runtime.errors import BridgeError
 from bridge.service.cli import app
 from bridge.spark import session
+from tests import generated_commands
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "tests" / "README.md")
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests" / "README.md")
 }
 README = PAGES["README.md"]
 DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
@@ -57,12 +58,20 @@ def test_readme_is_short():
 
 
 @pytest.mark.parametrize("page", [name for name in DOCS if name != "README.md"])
-def test_page_begins_with_its_purpose_and_readme_links_to_it(page):
+def test_page_is_short_begins_with_its_purpose_and_its_folder_links_to_it(page):
+    """What links to it is the README.md of its folder, or of the folder above."""
     title, _, purpose = DOCS[page].partition("\n\n")
     sentence = purpose.partition("\n\n")[0]
-    assert re.fullmatch(r"# [A-Z].*", title)
+    folder, _, file = page.rpartition("/")
+    assert len(DOCS[page].splitlines()) <= 250
+    assert re.fullmatch(r"# ([A-Z]|pgbridge ).*", title)
     assert re.fullmatch(r"[A-Z][^.]*(\.toml[^.]*)?\.", sentence)
-    assert f"]({page})" in README
+    if file == "README.md":
+        above, _, name = folder.rpartition("/")
+        index, target = f"{above}/README.md".lstrip("/"), f"{name}/README.md"
+    else:
+        index, target = f"{folder}/README.md", file
+    assert f"]({target})" in DOCS[index]
 
 
 def slug(heading: str) -> str:
@@ -123,18 +132,10 @@ def test_make_targets_exist_and_are_named():
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_operations_have_every_command(command):
-    assert f"\n### pgbridge {command}\n" in DOCS["docs/operations.md"] or any(
-        span.startswith(f"pgbridge {command}") for span in spans(DOCS["docs/operations.md"])
-    )
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_option_is_named(command):
-    options = {option for parameter in COMMANDS[command].params for option in parameter.opts if option[0] == "-"}
-    code = " ".join(line for text in DOCS.values() for line in (*blocks(text), *spans(text)))
-    assert {option for option in options if not re.search(rf"{option}\b", code)} == set()
+def test_the_commands_pages_are_those_of_their_help():
+    """`python -m tests.generated_commands` writes them anew."""
+    written = {path.name: path.read_text(encoding="utf-8") for path in generated_commands.FOLDER.iterdir()}
+    assert written == generated_commands.pages()
 
 
 def complaint(line: str, *, whole: bool) -> str:
@@ -233,10 +234,8 @@ def test_errors_have_one_root():
 
 
 def test_each_row_of_the_runbook_has_a_test_of_the_same_name():
-    runbook = PAGES["docs/operations.md"].partition("\n## Runbook\n")[2].partition("\n## ")[0]
-    rows = {line.split("|")[1].strip() for line in runbook.splitlines() if line.startswith("| ")} - {
-        "what has happened"
-    }
+    lines = PAGES["docs/runbook.md"].splitlines()
+    rows = {line.split("|")[1].strip() for line in lines if line.startswith("| ")} - {"what has happened"}
     wanted = {f"test_{re.sub(r'[^a-z]+', '_', row.lower())}" for row in rows}
     files = (ROOT / "tests").rglob("test_*.py")
     present = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}

@@ -26,11 +26,20 @@ from tests.documented import block_with
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-PUBLICATIONS = (ROOT / "docs" / "publications.md").read_text(encoding="utf-8")
-SCHEMA_CHANGES = (ROOT / "docs" / "schema-changes.md").read_text(encoding="utf-8")
-VERIFY = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
-SNAPSHOTS = (ROOT / "docs" / "snapshots.md").read_text(encoding="utf-8")
+SETTING_UP, RUNNING, STATUS, ERRORS, COPYING, PUBLICATIONS, SCHEMA_CHANGES, VERIFY, SNAPSHOTS = (
+    (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for page in (
+        "setting-up",
+        "running",
+        "status",
+        "errors",
+        "copying-again",
+        "publications",
+        "schema-changes",
+        "verify",
+        "snapshots",
+    )
+)
 HOLE = "\0"
 
 
@@ -134,14 +143,8 @@ def subscription(state: str, remote: str, received: str, lag: int, errors: int, 
     ("page", "shown"),
     [
         (README, subscription("stopped", "0/2F4EEF8", "0/2F4EEF8", 14 << 10, 0, "orders")),
-        (
-            OPERATIONS[: OPERATIONS.index("## Errors")],
-            subscription("streaming", "0/2F696C0", "0/2F696C0", 0, 3, "customers orders"),
-        ),
-        (
-            OPERATIONS[OPERATIONS.index("## Errors") :],
-            subscription("error", "0/2F526E8", "0/2F527B8", 208, 3, "orders", ERROR),
-        ),
+        (STATUS, subscription("streaming", "0/2F696C0", "0/2F696C0", 0, 3, "customers orders")),
+        (ERRORS, subscription("error", "0/2F526E8", "0/2F527B8", 208, 3, "orders", ERROR)),
     ],
     ids=["caught up", "streaming", "error"],
 )
@@ -171,16 +174,16 @@ def test_publications():
 
 def test_origin():
     entry = {"subscription": "shop_pub", "external_id": "pgbridge_shop_pub", "remote_lsn": "0/2F696C0", "batch": None}
-    assert block_with(OPERATIONS, "$ pgbridge origin") == printed(origin.render({"origins": [entry]}))
+    assert block_with(COPYING, "$ pgbridge origin") == printed(origin.render({"origins": [entry]}))
 
 
-@pytest.mark.parametrize("page", [README, OPERATIONS], ids=["README", "operations"])
+@pytest.mark.parametrize("page", [README, SETTING_UP], ids=["README", "setting-up"])
 def test_init(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = re.findall(r"^\$ pgbridge (init .*)$", page, re.MULTILINE)[0]
     result = CliRunner().invoke(app, shlex.split(command))
     assert block_with(page, f"$ pgbridge {command}")[0] == result.output.strip()
-    if page is OPERATIONS:
+    if page is SETTING_UP:
         written = (tmp_path / "pgbridge.toml").read_text(encoding="utf-8")
         assert f"```toml\n{written}```\n" in page
 
@@ -188,9 +191,9 @@ def test_init(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("page", "command"),
     [
-        (OPERATIONS, "disable shop_pub"),
-        (OPERATIONS, "skip shop_pub --lsn 0/2F52788"),
-        (OPERATIONS, "refresh shop_pub"),
+        (RUNNING, "disable shop_pub"),
+        (ERRORS, "skip shop_pub --lsn 0/2F52788"),
+        (COPYING, "refresh shop_pub"),
         (SCHEMA_CHANGES, "refresh shop --resync public.events"),
     ],
 )
@@ -211,7 +214,7 @@ def test_replay():
     )
     lines = lines_of(TablePreview("public.orders", "/lake/public/orders", {"INSERT": 2, "UPDATE": 1}, None, rows))
     nothing = f"nothing is changed; to apply it, run: {remedies.replay('shop_pub', '0/2F52788')}"
-    assert block_with(OPERATIONS, "$ pgbridge replay shop_pub --lsn 0/2F52788 --dry-run") == [*lines, nothing]
+    assert block_with(ERRORS, "$ pgbridge replay shop_pub --lsn 0/2F52788 --dry-run") == [*lines, nothing]
 
 
 def test_snapshot():
@@ -259,7 +262,7 @@ def test_verify():
 
 
 def test_errors_with_remedies_are_those_of_the_sources():
-    section = OPERATIONS[OPERATIONS.index("| error or warning |") :].partition("\n\n")[0]
+    section = ERRORS[ERRORS.index("| error or warning |") :].partition("\n\n")[0]
     quoted = [text for row in section.splitlines()[2:] for text in re.findall(r"`([^`]+)`", row.split("|")[1])]
     sources = templates("bridge") | templates("protocol")
     missing = [

@@ -61,8 +61,8 @@ def test_there_is_a_test_of_it(number):
 
 def test_the_pages_say_the_same():
     """B12: no command without a description, one figure for pgbridge's own memory, and the files of a skip."""
-    operations = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^\| \[?`pgbridge .*\|$", operations, re.MULTILINE)
+    index = (ROOT / "docs/commands/README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\| \[?`pgbridge .*\|$", index, re.MULTILINE)
     assert len(commands) > 10
     assert [row for row in commands if not row.rstrip("| ").rpartition("|")[2].strip(" `)")] == []
     assert [row for row in commands if re.search(r"\|\s*\|$", row)] == []

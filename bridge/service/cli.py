@@ -32,7 +32,7 @@ from bridge.runtime import __version__, log, remedies
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.runtime.log import printable
 from bridge.runtime.signals import StopSignals, ViewSignals
-from bridge.service import cli_tables
+from bridge.service import cli_help, cli_tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,7 +58,7 @@ def init(
     connection: Annotated[str, typer.Option(help="libpq connection string or URI of the publisher.")],
     publication: Annotated[list[str], typer.Option(help="Publication to subscribe to; may be repeated.")],
     warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables, or catalog:CATALOG.NAMESPACE.")],
-    name: Annotated[str, typer.Option(help="Name of the subscription; without it, the first publication's.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the subscription. The default is the first publication's.")] = "",
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Write a short, commented configuration file."""
@@ -97,10 +97,14 @@ def prepare(
     *,
     config_file: Annotated[
         Path | None,
-        typer.Option("--config", help="Configuration file, if it names packages or an S3 warehouse.", metavar="FILE"),
+        typer.Option(
+            "--config",
+            help="Configuration file. Needed if it has spark.jars.packages or an S3 warehouse.",
+            metavar="FILE",
+        ),
     ] = None,
 ) -> None:
-    """Fetch the jars that Spark needs, and have its later starts on this machine take less time."""
+    """Fetch the jars that Spark needs, and make its later starts on this machine shorter."""
     from bridge.service import prepare as command  # noqa: PLC0415 - as above
 
     settings = None if config_file is None else config.load(config_file)
@@ -110,10 +114,7 @@ def prepare(
 
 @app.command()
 def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
-    """Have the running daemon read the configuration file again, as SIGHUP does.
-
-    The exit code is 1 if something cannot change while the daemon runs, and 2 if the file cannot be used.
-    """
+    """Have the running daemon read the configuration file again, as SIGHUP does."""
     from bridge.commands import alter as command  # noqa: PLC0415 - as below
 
     outcome = command.reload(config.load(config_file))
@@ -132,9 +133,9 @@ def check(
     ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Look at servers, tables and this machine before the first run. Nothing is created.
+    """Look at servers, tables and this machine before the first run.
 
-    The exit code is 0 if all passed, 1 if there are warnings, 2 if something failed.
+    Nothing is created.
     """
     from bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
     from bridge.commands import check as command  # noqa: PLC0415 - as above
@@ -153,7 +154,7 @@ def check(
 @app.command()
 def status(
     seconds: Annotated[
-        float | None, typer.Argument(metavar="SECONDS", help="With --watch: between two looks; 2 without it.")
+        float | None, typer.Argument(metavar="SECONDS", help="Seconds between two looks of --watch; 2 without it.")
     ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
@@ -203,10 +204,7 @@ def publications(
     ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Show what is published of each table: actions, row filter, columns.
-
-    The exit code is 1 if the definitions of a subscription cannot be re-applied, or it cannot be read.
-    """
+    """Show what is published of each table: actions, row filter, columns."""
     from bridge.commands import publications as command  # noqa: PLC0415 - as above
 
     chosen = config.load(config_file).choose(name)
@@ -224,13 +222,13 @@ def publications(
 
 @app.command()
 def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
-    """Enable a subscription; a running daemon starts it at once."""
+    """Enable a subscription, as ALTER SUBSCRIPTION … ENABLE does; a running daemon starts it at once."""
     _set_enabled(config_file, name, enabled=True)
 
 
 @app.command()
 def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
-    """Disable a subscription; it stops after the current batch.
+    """Disable a subscription, as ALTER SUBSCRIPTION … DISABLE does; it stops after the current batch.
 
     Its replication slot remains, and retains WAL on the server.
     """
@@ -247,9 +245,9 @@ def skip(
     ],
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Skip a transaction that cannot be applied.
+    """Skip a transaction that cannot be applied, as ALTER SUBSCRIPTION … SKIP does.
 
-    None of its changes is applied to any table; they are kept in the state directory instead.
+    None of its changes is applied to any table. They are kept in the state directory instead.
     """
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
@@ -267,18 +265,18 @@ def refresh(
     *,
     resync: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE", help="Subscribed table to copy again (public.t or t); may be repeated."),
+        typer.Option(metavar="TABLE", help="Table to copy again (public.t or t); may be repeated."),
     ] = None,
     copy_data: Annotated[
         bool | None,
         typer.Option(
             "--copy-data/--no-copy-data",
-            help="Copy the rows of added tables, or not; without it, as copy_data in the configuration.",
+            help="Copy the rows of added tables, or not. The default is copy_data of the configuration.",
         ),
     ] = None,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Follow tables added to the publications; stop following removed ones.
+    """Follow tables that were added to the publications, and no removed ones (ALTER SUBSCRIPTION … REFRESH).
 
     With --resync, only copy the named tables again.
     """
@@ -302,8 +300,8 @@ def refresh(
 def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     """Begin a subscription afresh: create another slot and copy all its tables again.
 
-    This is the way on when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy
-    replaces them by one commit.
+    Use it when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy replaces them
+    by one commit.
     """
     from bridge.commands import drop as command  # noqa: PLC0415 - as above
 
@@ -318,16 +316,16 @@ def drop(
     name: Name,
     *,
     keep_slot: Annotated[
-        bool, typer.Option("--keep-slot", help="Leave the slot on the server, for one that cannot be reached.")
+        bool, typer.Option("--keep-slot", help="Leave the slot on a server that cannot be reached.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if tables hold a part of a batch that was not finished.")
+        bool, typer.Option("--force", help="Drop it even if tables hold a part of an unfinished batch.")
     ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """End a subscription for good: drop its slot on the server and forget its state.
 
-    Its Delta tables stay.
+    Its Delta tables stay. This is PostgreSQL's DROP SUBSCRIPTION.
     """
     from bridge.commands import drop as command  # noqa: PLC0415 - as above
 
@@ -344,13 +342,13 @@ def origin(
     advance: Annotated[
         str,
         typer.Option(
-            metavar="LSN", help="Set it to this LSN; what ends before it is never applied. Stop the daemon first."
+            metavar="LSN", help="New origin. Transactions that end before it are never applied. Stop the daemon first."
         ),
     ] = "",
     as_json: AsJson = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Show the LSN up to which all transactions are durable in Delta, or set it."""
+    """Show the LSN up to which every transaction is durable in Delta, or advance it by hand."""
     from bridge.commands import origin as command  # noqa: PLC0415 - as above
 
     with opened(config_file) as state:
@@ -366,13 +364,19 @@ def origin(
 @app.command()
 def demo(
     *,
-    directory: Annotated[Path, typer.Option(help="Folder for the demo's Delta tables.")] = Path("demo"),
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long the load runs.")] = 20.0,
+    directory: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the demo's Delta tables.")] = Path("demo"),
+    seconds: Annotated[float, typer.Option(metavar="N", min=0.0, help="How many seconds the load runs.")] = 20.0,
 ) -> None:
-    """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare."""
+    """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare.
+
+    It needs the package's extra named demo.
+    """
     from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
 
     raise typer.Exit(run_demo(directory, seconds))
+
+
+cli_help.add_epilogs(app)
 
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:

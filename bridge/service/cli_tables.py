@@ -30,12 +30,14 @@ def replay(
     name: Name,
     *,
     lsn: Annotated[str, typer.Option(metavar="LSN", help="Finish LSN of a transaction that was skipped.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would overwrite.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it would overwrite, and change nothing.")
+    ] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Apply a transaction that was skipped; stop the daemon first.
 
-    It shows what the transaction overwrites in the tables as they are now, then applies it.
+    The command shows what the transaction overwrites in the tables as they are now, then applies it.
     """
     from bridge.service.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
 
@@ -49,17 +51,17 @@ def snapshot(
     name: OptionalName = None,
     *,
     at: Annotated[
-        str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC, if it has no zone), or "now".')
+        str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC if it has no zone), or "now".')
     ] = "now",
     views: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="Make a view of each table's version in this namespace.")
+        str, typer.Option(metavar="NAMESPACE", help="Create a view of each table's version in this namespace.")
     ] = "",
     as_json: AsJson = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Show each table's Delta version as of one LSN, so that readers see whole transactions.
 
-    It is the LSN of the last batch that ends at or before the position. The exit code is 1 if a version is gone.
+    It is the LSN of the last batch that ends at or before the position.
     """
     from bridge.snapshots import snapshot as command  # noqa: PLC0415 - Spark, for this command only
 
@@ -77,20 +79,24 @@ def verify(
         list[str] | None, typer.Option(metavar="TABLE", help="Table to verify (public.t or t); may be repeated.")
     ] = None,
     max_rate: Annotated[
-        str, typer.Option(metavar="BYTES/S", help="Read the source no faster than this, as 50MB.")
+        str, typer.Option(metavar="BYTES/S", help="Read the source no faster than this, for example 50MB.")
     ] = "",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make rows that differ those of the source; stop the daemon first.")
+        bool, typer.Option("--repair", help="Replace rows that differ by the source's. Stop the daemon first.")
     ] = False,
-    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for a daemon that is behind.")] = 120.0,
-    shown: Annotated[int, typer.Option(min=0, help="Differences to show of each table.")] = 10,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="N",
+            min=0.0,
+            help="Seconds to wait for each open transaction, and then for a daemon that is behind.",
+        ),
+    ] = 120.0,
+    shown: Annotated[int, typer.Option(metavar="N", min=0, help="How many differences of each table to show.")] = 10,
     as_json: AsJson = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
-    """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one.
-
-    The exit code is 0 if they are equal, 1 if there are differences, 2 if a table could not be verified, or none.
-    """
+    """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one."""
     from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
 
     log.configure()  # warnings go to standard error, beside --json

@@ -1,4 +1,4 @@
-"""Rows of the runbook (docs/operations.md) as a person on call lives through them: the fault, what is seen, the remedy.
+"""Rows of the runbook (docs/runbook.md) as a person on call lives through them: the fault, what is seen, the remedy.
 
 Further rows have their tests beside the modules that they are about; `test_docs.py` holds that each row has one.
 """
