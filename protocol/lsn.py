@@ -67,10 +67,10 @@ INVALID = Lsn(0)
 # --- PostgreSQL's epoch, 2000-01-01 UTC: times in the protocol are microseconds since then (datatype/timestamp.h) -----
 
 POSTGRES_EPOCH_S: Final = 946_684_800
-"""In seconds since 1970."""
+"""Seconds since 1970."""
 
 POSTGRES_EPOCH_US: Final = POSTGRES_EPOCH_S * 1_000_000
-"""In microseconds since 1970."""
+"""Microseconds since 1970."""
 
 _EPOCH: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 

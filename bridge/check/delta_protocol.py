@@ -40,7 +40,7 @@ FEATURES: Final = frozenset(
         "varianttype-preview",
     }
 )  # fmt: skip
-"""What delta-spark 4.4 can write, in lower case (`TableFeature.allSupportedFeaturesMap`)."""
+"""The table features that delta-spark 4.4 can write, in lower case (`TableFeature.allSupportedFeaturesMap`)."""
 
 
 RETENTION: Final = "delta.setTransactionRetentionDuration"

@@ -1,4 +1,4 @@
-"""What a check finds: a pass, a warning or a failure, with its remedy."""
+"""A check's finding: a pass, a warning or a failure, with its remedy."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSIONS: Final = (17, 21, 25)
-"""By Spark 4.2's documentation ("Spark runs on Java 17/21/25"). It starts on no older one."""
+"""The versions that Spark 4.2's documentation names ("Spark runs on Java 17/21/25"). It starts on no older one."""
 
 _SOUND_25: Final = (25, 0, 3)
 """Spark deprecates earlier ones: their G1 collector may corrupt data (SPARK-55852)."""
@@ -87,7 +87,7 @@ def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> 
 
 
 def _last_words(log: Path) -> list[str]:
-    """What Spark's log says of its end: the last few lines that tell of an error."""
+    """Return the last few lines of Spark's log that tell of an error."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

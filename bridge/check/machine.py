@@ -142,7 +142,6 @@ def check_secrets(config_file: Path, subscription: str, keys: Sequence[str]) -> 
     """Look whether a password stands in a file that others can read.
 
     Args:
-        config_file: The configuration file.
         subscription: The subscription's name.
         keys: Its connection strings that have a password.
     """

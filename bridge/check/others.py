@@ -54,7 +54,7 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the state directory knows.
+    """The facts that the state directory has.
 
     Attributes:
         catalog: Its catalog; None if it does not exist yet.

@@ -16,8 +16,6 @@ class RoleNames:
     """The names that the script has.
 
     Attributes:
-        role: The role.
-        database: Its database.
         role_exists: Whether the server knows the role: then it is altered, not created.
         missing_publications: Publications that the database does not have.
         tables: (schema, name) of each published table; none if they are not known.
@@ -33,7 +31,7 @@ class RoleNames:
 def filled_in(script: str, names: RoleNames) -> str:
     """Return the script with names in the places of psql's variables, and without the header's usage by hand.
 
-    Where a table is not known, `public.…` stands, for an operator to fill in.
+    Unknown tables are written as `public.…`, for an operator to fill in.
     """
     tables = [quoted_table(*table) for table in names.tables] or ["public.…"]
     schemas = list(dict.fromkeys(quoted_name(schema) for schema, _ in names.tables)) or ["public"]

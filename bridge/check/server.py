@@ -27,7 +27,7 @@ _LEAST_TIMEOUT_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What subscriptions still need of a server.
+    """The room that subscriptions still need on a server.
 
     Attributes:
         slots: Replication slots.

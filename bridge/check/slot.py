@@ -21,11 +21,10 @@ _SUBJECT = "replication slot"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a subscription expects of its slot.
+    """A subscription's expectations of its slot.
 
     Attributes:
         subscription: The subscription's name.
-        slot_name: The slot's name.
         create_slot: Whether the subscription creates it.
         durable_lsn: The origin's LSN; None before the first stream.
         being_created: Whether an earlier start was cut short while it created the slot.

@@ -53,7 +53,6 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
     """Look at a subscription. The first failure of the connection ends it: nothing else can be known then.
 
     Args:
-        subscription: The subscription.
         known: What the state directory knows.
         others: What other subscriptions still need of the same server; None for nothing.
     """
@@ -184,7 +183,7 @@ def _adding_tables(applied: Applied) -> str:
 
 
 def _changing(tables: list[PublishedTable], applied: Applied) -> list[PublishedTable]:
-    """Those of the server's tables whose UPDATEs or DELETEs it publishes."""
+    """The server's tables whose UPDATEs or DELETEs it publishes."""
     entries = applied.stream.targets.values()
     changing = {entry.target.relid for entry in entries if entry.actions & {"update", "delete"}}
     return [table for table in tables if table.relid in changing]

@@ -26,7 +26,6 @@ class Child:
     """`pgbridge run` with a configuration file, in a process group of its own that Ctrl-C does not reach.
 
     Args:
-        config_file: The configuration.
         log: The file that its output is added to.
     """
 

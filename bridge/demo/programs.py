@@ -39,7 +39,6 @@ class Account:
     """The OS user programs run as.
 
     Attributes:
-        name: Its name.
         uid: Its user id, None for the user we are.
         gid: Its group id, None for the group we are.
     """
@@ -52,7 +51,7 @@ class Account:
     def choose(cls) -> Account:
         """Return our own user; if we are root, an unprivileged one, because PostgreSQL refuses to run as root.
 
-        That user is `pgbridge-postgres`, or `nobody` if it cannot be created (no `useradd`, read-only /etc).
+        The user is `pgbridge-postgres`, or `nobody` if it cannot be created (no `useradd`, read-only /etc).
 
         Raises:
             EmbeddedPostgresError: We are root, and neither user exists.

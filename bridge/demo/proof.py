@@ -1,7 +1,7 @@
 """Compares every row and column of the Delta tables with PostgreSQL, under one snapshot.
 
-psycopg reads PostgreSQL, Spark reads Delta; the bridge's own code reads neither. Where Delta has a string, it is
-compared with PostgreSQL's text output. Rows are compared as multisets. It is made for the types of the demo's shop;
+psycopg reads PostgreSQL, Spark reads Delta; the bridge's own code reads neither. A string in Delta is compared
+with PostgreSQL's text output. Rows are compared as multisets. It is made for the types of the demo's shop;
 real, for one, would differ, because psycopg and Arrow give it to Python in different ways.
 """
 
@@ -63,7 +63,6 @@ class Verdict:
 
     Attributes:
         rows: Number of published rows.
-        path: The Delta table.
         differences: Lines with up to `DIFFERENCES_SHOWN` differences, and one with the number of others.
     """
 

@@ -32,7 +32,6 @@ class Column:
 
     Attributes:
         type: Its type in SQL, with the modifier: `numeric(12,2)`.
-        type_oid: Its type's oid.
         in_key: Whether it belongs to the primary key.
     """
 

@@ -234,7 +234,7 @@ class ShopLoad:
         self._do("UPDATE customers SET vip = NOT vip WHERE id = %s", self._customer())
 
     def _forget_customer(self) -> None:
-        """With all orders and their lines."""
+        """Delete a customer, with all orders and their lines."""
         self._do("DELETE FROM customers WHERE id = %s", self._customer())
 
     def _reprice_product(self) -> None:

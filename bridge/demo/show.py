@@ -92,7 +92,6 @@ class Show:
     """The steps of the demo. The constructor starts the server and the load, and writes the configuration.
 
     Args:
-        folder: The folder.
         screen: Shows what happens.
         stack: Ends what the steps start.
     """

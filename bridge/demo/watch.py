@@ -53,7 +53,6 @@ class SubscriptionView:
     """A subscription at one moment.
 
     Attributes:
-        name: Its name.
         state: As `pgbridge status` shows it.
         remote_lsn: Every transaction that ends at or before it is durable in Delta; None before the slot exists.
         lag_bytes: WAL between it and the server's flush position; None if one of them is unknown.

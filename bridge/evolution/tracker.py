@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TrackedState(NamedTuple):
-    """What is known at a point of the stream: tables' columns by relid, targets' columns by path."""
+    """The state at a point of the stream: tables' columns by relid, targets' columns by path."""
 
     known: Mapping[int, tuple[ColumnRow, ...]] = MappingProxyType({})
     schemas: Mapping[str, TargetSchema] = MappingProxyType({})
@@ -74,7 +74,7 @@ class DefinitionTracker:
 
     @property
     def state(self) -> TrackedState:
-        """What is known at this point."""
+        """The state at this point."""
         return TrackedState(dict(self._known), dict(self._schemas))
 
     def restore(self, state: TrackedState) -> None:

@@ -1,4 +1,4 @@
-"""What a subscription's publications publish, and what its tables are: the catalog's facts that no message announces.
+"""The catalog's facts about publications and tables that no message of the stream announces.
 
 `sql/catalog_picture.sql` reads them all at once, `bridge.publication.differences` compares them with those of the time
 when a table was copied.
@@ -60,7 +60,7 @@ class TypeInUse:
 
 @dataclass(frozen=True, slots=True)
 class TablePicture:
-    """What is known of a table beside its columns.
+    """The facts about a table, apart from its columns.
 
     Attributes:
         identity: d, n, f or i (`pg_class.relreplident`).
@@ -145,7 +145,7 @@ class CatalogPicture:
 
     @cached_property
     def _published(self) -> Mapping[int, list[tuple[str, int, str, str]]]:
-        """By relid: publication, oid of the member, digests."""
+        """Publication, oid of the member and digests, by relid."""
         rows: dict[int, list[tuple[str, int, str, str]]] = {}
         for relid, publication, member, columns, row_filter in self.document["published"] or ():
             own = member if member is not None else self.publications[publication][0]

@@ -1,8 +1,8 @@
-"""What is published now, held against what is followed: the differences that the stream does not announce.
+"""Compares what is published now with what is followed, and finds differences that the stream does not announce.
 
 A difference of `STATES` is there as long as the catalog shows it. Any other one is an event: the Delta table may lack
-rows, or have rows in an old form, whatever the catalog shows later, until the table is copied afresh. What PostgreSQL
-applies exactly from now on, as a changed row filter, is no difference but a note.
+rows, or have rows in an old form, whatever the catalog shows later, until the table is copied afresh. A change that
+PostgreSQL applies exactly from now on, as a changed row filter, is no difference but a note.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS: Final = (*STATES, *EVENTS)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is followed differs from what is published.
+    """A difference between what is followed and what is published.
 
     Attributes:
         kind: One of `KINDS`.
@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What PostgreSQL applies exactly from now on."""
+    """A change that PostgreSQL applies exactly from now on."""
 
     relation: Name
     message: str
@@ -222,7 +222,7 @@ class _Table:
         return f"{then} then run: {self._remedies.refresh if moved else self._resync}"
 
     def states(self, before: TablePicture, now: TablePicture) -> list[Difference]:
-        """What the catalog shows of a table that is published as what was copied."""
+        """Return the differences that the catalog shows for a table that is published as what was copied."""
         found = [
             self._state(
                 "unpublished",
@@ -255,7 +255,7 @@ class _Table:
         return found
 
     def events(self, before: TablePicture, now: TablePicture, *, returned: bool) -> Iterator[Difference]:
-        """What has happened to the table since the last look; `returned`: something of it was not published."""
+        """Yield what has happened to the table since the last look; `returned`: something of it was not published."""
         # ALTER PUBLICATION … SET TABLE puts another member in its place at once, if its rules are others
         again = (
             now.members[source].isdisjoint(members) and _rules(before, source) == _rules(now, source)
@@ -291,7 +291,7 @@ class _Table:
         return _afresh(self._resync)
 
     def notes(self, before: TablePicture, now: TablePicture) -> Iterator[Note]:
-        """What holds for changes from now on, as for PostgreSQL's subscriber."""
+        """Yield the changes of rules that hold from now on, as for PostgreSQL's subscriber."""
         was, is_ = ({(publication, source): rule for publication, source, *rule in one.rules} for one in (before, now))
         for key in sorted(was.keys() & is_.keys()):
             for number, what in enumerate(("column list", "row filter")):
@@ -318,7 +318,7 @@ def _afresh(resync: str) -> str:
 
 
 def _type_changes(before: TypeInUse, now: TypeInUse | None) -> Iterator[tuple[str, str]]:
-    """What changes the text of values that are stored, each with what it is about."""
+    """Yield each change of a type that changes the text of stored values, with its subject."""
     if now is None:
         return  # no column has the type any more
     if before.typtype == "e":

@@ -1,4 +1,4 @@
-"""How the changes of one table are published: the counterpart of pgoutput's RelationSyncEntry."""
+"""The rules by which one table's changes are published: the counterpart of pgoutput's RelationSyncEntry."""
 
 from __future__ import annotations
 

@@ -72,7 +72,6 @@ def resolve(
     """Look a publication's tables up.
 
     Args:
-        publication: The publication.
         relations: The server's tables.
         missing_ok: Pass over tables that do not exist, as PostgreSQL does after DROP TABLE.
         followed: (namespace, name) of tables that existed: those of them that do not exist any more are passed over.

@@ -1,9 +1,9 @@
-"""Whose partition a table was for a transaction of a stream that lags: ATTACH and DETACH come with no message.
+"""Finds the parent that a partition had for a transaction of a stream that lags: no message announces ATTACH or DETACH.
 
 ATTACH and DETACH lock the partition exclusively. So a transaction that writes it lies wholly before or after, and ends
-on that side: what commits after the catalog was read (`Relations.lsn`) finds it as it was read. What committed before
-is told by the transactions' ids. They are in order, unless both ran at the same time, and one had its id before the
-other and the lock after it. What was there before, the looks at the catalog have noted (`Former`).
+on that side: a transaction that commits after the catalog was read (`Relations.lsn`) finds it as it was read. Those
+that committed before are told by their ids. They are in order, unless both ran at the same time, and one had its id
+before the other and the lock after it. What was there before, the looks at the catalog have noted (`Former`).
 
 Exact too: what the slot's catalog_xmin says was settled before all that the stream still sends (`parent_since_xid`).
 """
@@ -25,7 +25,6 @@ class Former(NamedTuple):
     """A look has seen that a table was a partition.
 
     Attributes:
-        relid: The partition.
         parent: The table that it was a partition of.
         xid: The transaction in which it became one (`pg_inherits.xmin`).
         until_lsn: What commits from here on does not find it so any more.
@@ -38,10 +37,9 @@ class Former(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What is written, and by which transaction.
+    """The tables that are written, and the transaction that writes them.
 
     Attributes:
-        relids: The tables.
         xid: The transaction's id.
         lsn: Where it commits.
         again: Whether it has announced the tables again, or only once: then its own ATTACH or DETACH came before.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def publish_as(
     member: Membership, relation: CatalogRelation, relations: Relations
 ) -> tuple[CatalogRelation, int] | None:
-    """As which table a publication publishes a table's changes: the topmost ancestor that it has, or the table itself.
+    """Return the table as which a publication publishes a table's changes: the topmost ancestor that it has, or itself.
 
     Returns:
         The table, and how many levels it is above `relation`; None if the publication does not publish the changes.

@@ -74,7 +74,7 @@ class Publication:
 
     @property
     def everything(self) -> tuple[str, ...]:
-        """What it is FOR whatever there is: ALL TABLES, ALL SEQUENCES, or both."""
+        """The clauses that include whatever exists: ALL TABLES, ALL SEQUENCES, or both."""
         kinds = {"ALL TABLES": self.all_tables, "ALL SEQUENCES": self.all_sequences}
         return tuple(kind for kind, has in kinds.items() if has)
 

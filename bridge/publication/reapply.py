@@ -38,7 +38,7 @@ class Gap:
 
 
 def gaps(wanted: Routing, server: Routing) -> list[Gap]:
-    """What the server's publications lack for the wanted ones: each gap once, in the order of the wanted targets."""
+    """Return what the server's publications lack for the wanted ones: each gap once, in the wanted targets' order."""
     found: dict[Gap, None] = {}
     for target in wanted.targets.values():
         for source in wanted.sources(target.target):
@@ -93,7 +93,7 @@ def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What applies to a subscription's stream.
+    """The rules that apply to a subscription's stream.
 
     Attributes:
         routing: By the definitions, or by the server's publications where there are none.
@@ -145,7 +145,6 @@ def reapply(
         relations: The server's tables.
         missing_ok: Pass over tables of the definitions that do not exist: while the stream runs, one may just have
             been dropped.
-        followed: As for `membership.resolve`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.

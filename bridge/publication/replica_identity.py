@@ -67,7 +67,7 @@ class Refusal:
 
     @property
     def hint(self) -> str:
-        """What the operator can do about it."""
+        """The operator's remedy."""
         return (
             f'{self.place}publication "{self.publication}" publishes {" and ".join(self.commands)} of '
             f'"{self.qualified_name}": remove that from `publish`, or run on the server: ALTER TABLE … REPLICA '

@@ -1,4 +1,4 @@
-"""As which table and how each table is published: PostgreSQL's decisions, from publications and the catalog.
+"""Decides, as PostgreSQL does, under which name and by which rules each table is published.
 
 Worked out ahead for every table, in pgoutput's order (`get_rel_sync_entry`): action published, then root, then row
 filter, then column list. Pure: when the catalog changes, a new `Routing` is made.
@@ -86,7 +86,6 @@ class Routing:
         publications: Those of a file, or the server's own.
         relations: The server's tables.
         missing_ok: Pass over a publication's tables that do not exist.
-        followed: As for `membership.resolve`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.
@@ -171,7 +170,7 @@ class Routing:
 
     @cached_property
     def targets(self) -> Mapping[tuple[str, str], Entry]:
-        """What subscribers get, by (namespace, name): each target with its own entry.
+        """The tables that subscribers get, by (namespace, name): each target with its own entry.
 
         As `pg_get_publication_tables` of all publications together: without the partitions of a table that is
         published in their place.

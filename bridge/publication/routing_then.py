@@ -28,7 +28,7 @@ def _ignore(roots: Sequence[str], table: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Who knows what of partitions.
+    """The sources of what is known about partitions.
 
     Attributes:
         formers: Reads what looks at the catalog have seen (`bridge.catalog.followed`).

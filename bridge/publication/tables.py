@@ -207,7 +207,6 @@ class PrimaryKey(NamedTuple):
 
     Attributes:
         columns: Names of its columns.
-        settled: As in `Attribute`, of the key and its columns.
     """
 
     columns: tuple[str, ...]

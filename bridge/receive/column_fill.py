@@ -21,13 +21,13 @@ _CONSTANT: Final = re.compile(
     r"(?:::(?P<type>.+))?",
     re.DOTALL,
 )
-"""What pg_get_expr makes of a constant."""
+"""A constant, as pg_get_expr writes it."""
 _BUILTIN: Final = re.compile(r'(?:[a-z0-9_ ]+|"char")(?:\([0-9, ]+\))?[a-z ]*(?:\[\])*')
 """A type's name without a schema: the search path is pg_catalog alone."""
 
 
 class Fill(NamedTuple):
-    """What rows from before a column have in it.
+    """The value of a column in the rows from before it.
 
     Attributes:
         text: The value, as the type's output function writes it; None for NULL, and if it is not known.

@@ -48,8 +48,8 @@ SESSION_SETTINGS = {
     # Unqualified names in the bridge's own statements are pg_catalog's (CVE-2018-1058).
     "search_path": "pg_catalog",
 }
-"""What a session is, as `current_setting` shows it. It is asked for at the start, and looked at afterwards: libpq's
-PGDATESTYLE and PGTZ win over `options`, and a pooler may drop these (ignore_startup_parameters)."""
+"""A session's settings, as `current_setting` shows them. They are asked for at the start, and looked at afterwards:
+libpq's PGDATESTYLE and PGTZ win over `options`, and a pooler may drop these (ignore_startup_parameters)."""
 
 _NOT_ASKED = frozenset({"client_encoding", "transaction_timeout"})
 """Not in `options`: libpq sends the first by itself; a server before 17 does not know the second, and would refuse."""
@@ -59,8 +59,8 @@ _POOLER_ANSWERS_S = 2.0
 
 _CONNECT_TIMEOUT_S = 10
 _SILENT_S, _CATALOG_SILENT_S = 60.0, 600.0
-"""So long a server may take for the first statement, and for one about its catalog, which may wait for a lock. Beyond
-it nobody is behind a proxy that answers for it."""
+"""How long a server may take for the first statement, and for one about its catalog, which may wait for a lock. One
+that takes longer is a proxy that answers for a server which is away."""
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """A server that vanishes is noticed within a minute: by the first three while no data is on its way to it, by the last
 (in milliseconds) while some is, which the kernel would retransmit for some 15 minutes."""
@@ -222,7 +222,7 @@ def follow_encoding(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connects, and to which database; known without a connection."""
+    """The role that connects, and the database; both are known without a connection."""
 
     role: str
     database: str

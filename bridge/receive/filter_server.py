@@ -177,10 +177,9 @@ class FilterServer(Closing):
     # --- verdicts -------------------------------------------------------------------------------------------------
 
     def verdicts(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
-        """Which rows pass.
+        """Return which rows pass.
 
         Args:
-            row_filter: The filter.
             types: OIDs of its columns' types in the stream.
             rows: The values of its columns, as the stream has them; an unchanged TOAST value counts as NULL.
 
@@ -201,7 +200,7 @@ class FilterServer(Closing):
     def _evaluate_halving(
         self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int
     ) -> Bools:
-        """Which of some rows pass; after an error the rows are halved until the one that causes it is found."""
+        """Return which of some rows pass; after an error the rows are halved until the one that causes it is alone."""
         try:
             return self._evaluate(row_filter, types, rows)
         except psycopg.Error as error:

@@ -22,7 +22,6 @@ def read_relations(publisher: Publisher, slot_name: str | None = None) -> Relati
     """All tables of the database, as they are now.
 
     Args:
-        publisher: The server.
         slot_name: The slot whose stream they are for: to tell how they were for a transaction of it.
 
     Raises:
@@ -132,12 +131,8 @@ def apply_publications(
     """Read the catalog, and work out what applies to a subscription's stream.
 
     Args:
-        publisher: The server.
         names: The server's publications that the stream has.
         definitions: The publications of the subscription's file; None without one.
-        missing_ok: As for `reapply`.
-        followed: As for `reapply`.
-        slot_name: As for `read_relations`.
 
     Raises:
         PublicationError: The publications contradict the tables or each other.

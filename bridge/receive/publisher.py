@@ -70,7 +70,6 @@ class Publisher(Closing):
     """An open, ordinary connection to the publisher.
 
     Args:
-        conninfo: The connection string.
         application_name: What the server shows of it.
         any_wal_level: Also where the server's wal_level does not allow a subscription.
 
@@ -135,7 +134,7 @@ class Publisher(Closing):
         return Lsn.parse(self._one("server")["flush_lsn"])
 
     def insert_lsn(self) -> Lsn:
-        """What commits from here on commits later than what an earlier query saw; on a standby, the end of replay."""
+        """Return the LSN beyond which every later transaction commits; on a standby, the end of replay."""
         return Lsn.parse(self._one("server")["insert_lsn"])
 
     def started_us(self) -> int:
@@ -167,7 +166,7 @@ class Publisher(Closing):
         )
 
     def missing(self, publications: Sequence[str]) -> list[str]:
-        """Those of a subscription's publications that the database does not have (yet).
+        """Return the subscription's publications that the database does not have (yet).
 
         Raises:
             PublisherError: One is missing on a server before PostgreSQL 18, whose walsender would end the stream at
@@ -244,7 +243,7 @@ class Publisher(Closing):
         *,
         patient: bool = False,
     ) -> tuple[str, str | None]:
-        """What is published now, and what some tables are now, in one query (`bridge.publication.catalog_picture`).
+        """Read what is published now, and facts about tables, in one query (`bridge.publication.catalog_picture`).
 
         Args:
             publications: The publications; ones that do not exist are left out.
@@ -288,7 +287,7 @@ class Publisher(Closing):
         return PrimaryKey(tuple(rows[0]["columns"]), rows[0]["settled"]) if rows else None
 
     def types(self, oids: Iterable[int]) -> dict[int, TypeInfo]:
-        """What is needed to decode values of these types.
+        """Read what decoding values of these types needs.
 
         Returns:
             By OID: all built-in types, these types, and the types that they consist of.

@@ -1,4 +1,4 @@
-"""What a server says of itself, for `pgbridge check`: settings, room, role, clock, open transactions.
+"""Reads a server's facts for `pgbridge check`: settings, room, role, clock, open transactions.
 
 Unlike `Publisher` it accepts a server that no subscription can use, so that all reasons are known at once.
 """
@@ -91,7 +91,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself.
+    """The facts about a server, as it states them.
 
     Attributes:
         version: As server_version_num.
@@ -161,7 +161,7 @@ def identify(conninfo: str, *, application_name: str) -> ServerHistory:
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """What the role may read of a table.
+    """The role's privileges on a table.
 
     Attributes:
         usage: Of its schema.
@@ -199,7 +199,6 @@ class ServerTypes:
     A type never changes into another one, so one that the server has dropped is what it was.
 
     Args:
-        publisher: The server.
         kept: What was found earlier, by oid: of types that the server may have dropped since.
         keep: Called with what is found beyond that, and is not built in.
     """

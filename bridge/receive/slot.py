@@ -54,7 +54,6 @@ class ReplicationConnection(Closing):
     A snapshot that it exports is valid until its next command, or until it is closed.
 
     Args:
-        conninfo: The publisher.
         application_name: For pg_stat_activity.
         stopping: Called while a command waits for transactions or other processes; if it returns True, the command is
             cancelled.
@@ -83,7 +82,7 @@ class ReplicationConnection(Closing):
             raise translated(error, doing) from error
 
     def history(self) -> ServerHistory:
-        """Which server it is, and which WAL it has: IDENTIFY_SYSTEM, and the history of its timeline."""
+        """Read which server it is, and which WAL it has: IDENTIFY_SYSTEM, and the history of its timeline."""
         # asked first: a standby that is promoted in between may send WAL of a later timeline than it has told
         facts = read_rows(self.connection, "server")[0]
         system_identifier, timeline, flush_lsn, *_ = self._run("IDENTIFY_SYSTEM", "cannot identify the publisher")[0]
@@ -116,7 +115,6 @@ class ReplicationConnection(Closing):
         Before that, every transaction that is open at the start must end, in every database, prepared ones included.
 
         Args:
-            slot_name: Its name.
             temporary: Whether it is dropped with this connection.
             export_snapshot: Whether to export the snapshot of the consistent point.
             two_phase: Whether transactions prepared after the consistent point are sent at PREPARE TRANSACTION

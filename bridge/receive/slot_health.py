@@ -34,7 +34,7 @@ _LEAST_BYTES = 64 << 20
 
 
 LOST: Final = frozenset({"missing", "lost"})
-"""What `shown_status` returns of a slot that cannot be used any more."""
+"""Results of `shown_status` for a slot that cannot be used any more."""
 
 
 def shown_status(wal_status: str | None, invalidation_reason: str | None) -> str:
@@ -148,8 +148,6 @@ def concern(
     """Say why an operator should look at a slot; None if there is no reason.
 
     Args:
-        health: The slot.
-        slot_name: Its name.
         resync: The command that begins the subscription afresh.
         warn_retained_bytes: Warn when the server keeps so much WAL for it; 0 for never.
         warn_left_s: Warn when it lasts no longer than this.

@@ -1,4 +1,4 @@
-"""From the parse tree to a typed expression: the conversions, operators and functions that PostgreSQL would call.
+"""Turns the parse tree into a typed expression with the conversions, operators and functions that PostgreSQL calls.
 
 The rules are those of parse_expr.c and parse_coerce.c. What `check_simple_rowfilter_expr_walker` (publicationcmds.c)
 does not allow in a row filter is refused in PostgreSQL's words; what is not translated is refused with the reason.

@@ -1,4 +1,4 @@
-"""Which operator or function a name means: the rules of parse_oper.c, parse_func.c and parse_coerce.c.
+"""Resolves the name of an operator or function by the rules of parse_oper.c, parse_func.c and parse_coerce.c.
 
 The candidates are all built-in signatures of the name, also those that are not translated: with fewer candidates the
 choice could be another one.

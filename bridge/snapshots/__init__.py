@@ -1,1 +1,1 @@
-"""Which version of each Delta table has everything up to an LSN, and nothing more."""
+"""Finds the version of each Delta table that has everything up to an LSN, and nothing more."""

@@ -59,7 +59,7 @@ class TableAt:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a batch ends.
+    """The end of a batch.
 
     Attributes:
         lsn: The batch's end: the tables have all transactions that end at or before it, and no other.

@@ -37,7 +37,6 @@ class Snapshot(Mapping[str, "DataFrame"]):
     A table's version is found when the table is first asked for.
 
     Attributes:
-        subscription: The subscription.
         lsn: Where its batch ends, as text: the tables have all transactions that end at or before it, and no other.
         commit_time: When the last of these was committed, in UTC.
     """
@@ -71,7 +70,7 @@ class Snapshot(Mapping[str, "DataFrame"]):
         return iter(self._tables)
 
     def __len__(self) -> int:
-        """How many tables there are."""
+        """Return the number of tables."""
         return len(self._tables)
 
 
@@ -123,7 +122,6 @@ def collect(
     """Return the document of `pgbridge snapshot --json`.
 
     Args:
-        config: The configuration.
         chosen: The subscriptions.
         at: The position.
         views: A namespace of a catalog, in which a view of each table's version is made; empty for none.

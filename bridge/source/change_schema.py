@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 COMMON: Final = spark_schema([(OPERATION, pa.string()), *POSITION])
-"""What every change has, whatever its table."""
+"""The columns of every change, whatever its table."""
 
 TABLE: Final = StructField("table", StringType())
-"""Of a stream of several tables: the change's table, `namespace.name`."""
+"""The change's table, `namespace.name`, in a stream of several tables."""
 
 IMAGES: Final = (OLD, NEW, UNCHANGED)
 

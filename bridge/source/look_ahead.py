@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from protocol.stream.transactions import Item
 
 HELD_BYTES: Final = 16 << 20
-"""Of messages in the planner's memory, and of WAL that it looks through: less than a second of a walsender's work."""
+"""The most bytes of messages that the planner holds, and of WAL that it looks through: under a second's work of a
+walsender."""
 
 _QUIET_S: Final = 0.2
 """How long the server is not asked again after it had nothing."""

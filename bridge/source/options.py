@@ -36,7 +36,7 @@ DEFAULT_MAX_BYTES: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What was asked for.
+    """The options of a query, checked.
 
     Attributes:
         connection: libpq's connection string or URI, as the executors reach the server.
@@ -68,7 +68,7 @@ class SourceOptions:
 
     @property
     def application_name(self) -> str:
-        """What pg_stat_activity and pg_stat_replication show."""
+        """The name that pg_stat_activity and pg_stat_replication show."""
         return self.slot or "pgbridge_snapshot"
 
     @property

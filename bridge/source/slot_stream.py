@@ -44,7 +44,7 @@ AFRESH = (
     "drop the slot, then begin again with a new slot and snapshot, a new checkpointLocation, and the target table made "
     "anew (docs/spark-source.md#beginning-again)"
 )
-"""What to do where changes are lost, or where the target has changes that the server lost."""
+"""The remedy if changes are lost, or if the target has changes that the server lost."""
 
 _NOT_ON = f"the query cannot go on from its checkpoint: {AFRESH}"
 

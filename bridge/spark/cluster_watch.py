@@ -28,7 +28,6 @@ class ClusterWatch:
     """Looks every few seconds at what runs on a cluster.
 
     Args:
-        spark: The session.
         master: Its master; of a local one nothing is looked at.
         log: The daemon's.
         now_s: The time, for tests.

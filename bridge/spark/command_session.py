@@ -42,7 +42,6 @@ def command_session(
     """Start the session that the configuration describes.
 
     Args:
-        config: The configuration.
         subscriptions: Those whose tables are read.
         log: The name of the file, in the state directory, that gets what Spark prints.
         commits: The command commits to the tables in the daemon's place. It then waits for the JVM of a daemon that was

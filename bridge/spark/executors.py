@@ -1,4 +1,4 @@
-"""What Spark's executors on other machines need of pgbridge: a Python, and this package, which is sent to them.
+"""Gives Spark's executors on other machines what they need of pgbridge: a Python, and this package.
 
 Only copies run Python there (`bridge.sync.copy`); batches are Spark's own work. The libraries that a copy imports are
 compiled for a machine and a version of Python, so an operator gives them: installed on each machine, or packed into an

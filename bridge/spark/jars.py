@@ -43,7 +43,7 @@ class DeltaJars:
 
     @property
     def archive(self) -> Path:
-        """Where an archive of their classes is, if one was made."""
+        """The place of an archive of their classes, whether or not one was made."""
         return self.folder / f"classes-{self._hash}.jsa"
 
     @property

@@ -1,6 +1,6 @@
 """Launches Spark's JVM on this machine: with Delta's jars, without asking Ivy for them each time.
 
-Which jars these are is remembered in a cache folder, `$XDG_CACHE_HOME/pgbridge` or `~/.cache/pgbridge`. A user who has
+Their names are remembered in a cache folder, `$XDG_CACHE_HOME/pgbridge` or `~/.cache/pgbridge`. A user who has
 PySpark start another Spark, or names jars, gets PySpark's own start.
 """
 

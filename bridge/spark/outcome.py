@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
-"""What Spark raises, on both kinds of sessions."""
+"""The exceptions that Spark raises, on both kinds of sessions."""
 
 _CONCURRENT: Final = (
     DeltaConcurrentModificationException,
@@ -55,11 +55,11 @@ _RPC: Final = re.compile(
 )
 
 _LOST_CONDITIONS: Final = ("INVALID_HANDLE.", "INVALID_CURSOR.", "RESPONSE_ALREADY_RECEIVED", "NO_ACTIVE_SESSION")
-"""What a Connect server says of sessions and operations that are not there any more, and its client of one that another
-request found to be gone."""
+"""Conditions of a Connect server for sessions and operations that are not there any more, and of its client for one
+that another request found to be gone."""
 
 _UNTOLD: Final = re.compile(r"An error occurred while calling \S+")
-"""What py4j says of a call if the JVM did not come to tell its error."""
+"""py4j's message of a call if the JVM did not come to tell its error."""
 
 _ENDED: Final = (
     "SparkContext was shut down",
@@ -68,7 +68,7 @@ _ENDED: Final = (
     "RpcEnv has been stopped",
     "SparkContext.dagScheduler()",
 )
-"""What Spark says of jobs when its context has ended under them."""
+"""Spark's messages for jobs whose context has ended under them."""
 
 _REFUSED: Final = "RESOURCE_EXHAUSTED"
 """gRPC's status of a message that is too large: the server did not take it."""
@@ -115,7 +115,7 @@ def is_concurrent(error: BaseException) -> bool:
 def root_text(error: BaseException) -> str:
     """The text of an error: of the innermost cause, if it is a Java exception that PySpark has no class for.
 
-    Of an error of gRPC, its status and details.
+    An error of gRPC gives its status and details.
     """
     if not isinstance(error, Py4JJavaError):
         rpc = _RPC.match(text := str(error))

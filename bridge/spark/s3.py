@@ -1,4 +1,4 @@
-"""What Spark needs for warehouses on S3: Hadoop's client S3A, and its settings.
+"""Gives Spark what warehouses on S3 need: Hadoop's client S3A, and its settings.
 
 hadoop-aws depends on `software.amazon.awssdk:bundle`, all of AWS in one jar of 690 MB. S3A uses the modules that are
 named here, 18 MB with theirs. They have the version that this Hadoop was built with.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 HADOOP: Final = "3.5.0"
-"""Of PySpark's jars: S3A works with the Hadoop of its own version only."""
+"""The version of PySpark's jars: S3A works with the Hadoop of its own version only."""
 
 _SDK: Final = "2.35.4"
 _MODULES: Final = ("s3", "s3-transfer-manager", "sts", "apache-client")  # sts is for roles, and for pods on EKS

@@ -278,8 +278,8 @@ def memory_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int:
 
 
 OF_A_ROW = 16
-"""So many times its size a row takes of the heap at most: in columns, as a row, in Parquet's pages, and in buffers that
-double. Measured: a text of 256 MB passes with 4 GB and not with 2, a row of 440 texts of 1 MB with 6 GB."""
+"""A row takes at most this many times its size of the heap: in columns, as a row, in Parquet's pages, and in buffers
+that double. Measured: a text of 256 MB passes with 4 GB and not with 2, a row of 440 texts of 1 MB with 6 GB."""
 
 
 def largest_row_bytes(master: str, conf: Mapping[str, str | float | bool]) -> int | None:
@@ -353,7 +353,7 @@ def on_cluster(master: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What a driver knows of its cluster.
+    """A driver's view of its cluster.
 
     Attributes:
         stopped: The cluster has ended the application.

@@ -1,1 +1,1 @@
-"""From SQL text to tokens (scan.l), and from an expression to its raw parse tree (gram.y)."""
+"""Divides SQL text into tokens (scan.l), and parses an expression to its raw parse tree (gram.y)."""

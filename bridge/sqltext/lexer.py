@@ -1,7 +1,7 @@
 """Divide SQL text into tokens by the rules of PostgreSQL 18's scan.l, with standard_conforming_strings = on.
 
-What scan.l refuses, or cuts off with a notice, is refused. A token whose meaning depends on the server's version or
-encoding has a kind, or a difference between `value` and `source`, that shows it: the parser refuses it.
+The lexer refuses whatever scan.l refuses, or cuts off with a notice. A token whose meaning depends on the server's
+version or encoding has a kind, or a difference between `value` and `source`, that shows it: the parser refuses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_IDENTIFIER_BYTES: Final = 63
 
 
 class Kind(Enum):
-    """What a token is, and what its `value` has."""
+    """The kind of a token, which says what its `value` has."""
 
     WORD = "word"  # an unquoted identifier or keyword; in lower case
     QUOTED = "quoted"  # "…" and U&"…"; the name
@@ -134,7 +134,7 @@ def _token(text: str, at: int) -> Token:
 
 
 def _space_end(text: str, at: int) -> int:
-    """Where white space and comments end."""
+    """Return the index at which white space and comments end."""
     while True:
         if found := _SPACE.match(text, at):
             at = found.end()

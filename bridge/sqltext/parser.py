@@ -1,4 +1,4 @@
-"""From the text of an expression to its parse tree, by the grammar of PostgreSQL's gram.y (`a_expr`, `c_expr`).
+"""Parses the text of an expression by the grammar of PostgreSQL's gram.y (`a_expr`, `c_expr`).
 
 Operators have the precedence of gram.y. A general SQL parser will not do: it accepts what PostgreSQL refuses
 (`a < b < c`), gives some operators another precedence, and loses places and the names of types.

@@ -1,4 +1,4 @@
-"""How gram.y spells types: `character varying(3)` is pg_type's varchar(3). Which types there are is the catalog's."""
+"""Reads types as gram.y spells them: `character varying(3)` is pg_type's varchar(3). The catalog says which exist."""
 
 from __future__ import annotations
 

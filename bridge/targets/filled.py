@@ -1,4 +1,4 @@
-"""What Delta gives the columns of a row that is written without them, and what it refuses. Pure.
+"""Says which values Delta gives to columns that a row is written without, and which tables it refuses. Pure.
 
 pgbridge writes the published columns only. A column that only the Delta table has is then filled as its definition
 says, and an UPDATE leaves it alone, as a native subscriber's table does with its own columns.
@@ -46,7 +46,7 @@ _DEFINITIONS: Final[dict[Filled, str]] = {
 
 
 _CHECK: Final = "delta.constraints."
-"""What the property of a CHECK constraint begins with; its value is the condition."""
+"""The prefix of a CHECK constraint's property; its value is the condition."""
 
 
 def filled_columns(schema: str, properties: Mapping[str, str]) -> dict[str, Filling]:

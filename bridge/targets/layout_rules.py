@@ -1,4 +1,4 @@
-"""Which columns of a Delta table can lay out its files: what `cluster_by` and `partition_by` of the configuration name.
+"""Checks which columns of a Delta table can lay out its files, as `cluster_by` and `partition_by` name them.
 
 Delta would refuse some of these, too, but only when the table is created, and in its own words.
 """
@@ -55,7 +55,7 @@ def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
 
 
 def kept_layout(layout: Layout, columns: Sequence[TargetColumn], others: Collection[str] = ()) -> Layout:
-    """What is left of a table's layout once a copy replaces its columns; `others` are kept, with their types."""
+    """Return what is left of a table's layout once a copy replaces its columns; `others` keep their types."""
     fields = {one.name: TargetField(one.name, one.type.arrow, "", one.type.place) for one in columns}
 
     def left(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -41,7 +41,6 @@ class TargetField(NamedTuple):
         arrow: The type of its values; None for a Delta type that is not the type of any published column.
         sql_type: The type in Spark SQL, for messages.
         filled: What it has in rows that are written without it.
-        check: As in `Filling`.
     """
 
     name: str
@@ -68,8 +67,8 @@ TargetSchema = tuple[TargetField, ...]
 """The columns of a Delta table, in their order."""
 
 Mode = Literal["mirror", "changelog", "history", "handler"]
-"""What becomes of a table's changes: rows that equal the published table's, a row for each change, a row for each
-version of a row; or they are handed to a function."""
+"""The use of a table's changes: rows that equal the published table's, a row for each change, a row for each version
+of a row; or they are handed to a function."""
 
 
 def target_field(name: str, arrow: pa.DataType) -> TargetField:

@@ -1,1 +1,1 @@
-"""Where to go on: positions, what is confirmed, what is skipped, and transactions that wait on disk."""
+"""Positions: what is durable, confirmed and skipped, and the transactions that wait on disk."""

@@ -74,7 +74,7 @@ class ServerHistory:
     started_us: int = 0
 
     def begin_of(self, timeline: int) -> Lsn | None:
-        """Where a timeline of this history begins; None if it is not in it."""
+        """Return the LSN at which a timeline of this history begins; None if it is not in it."""
         if timeline != self.timeline and timeline not in self.left:
             return None
         return max((lsn for earlier, lsn in self.left.items() if earlier < timeline), default=INVALID)
@@ -119,6 +119,6 @@ class ServerHistory:
 
 
 def switch_points(history: str) -> dict[int, Lsn]:
-    """Where a timeline's history left each earlier timeline, by the content of its history file."""
+    """Return the LSN at which a timeline's history left each earlier timeline, by the content of its history file."""
     lines = (line.split("\t") for line in history.splitlines())
     return {int(fields[0]): Lsn.parse(fields[1]) for fields in lines if fields[0].strip().isdigit()}

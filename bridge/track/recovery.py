@@ -1,8 +1,8 @@
-"""What becomes of a subscription's durable positions beside a server's history, and beside its tables. Pure.
+"""Compares a subscription's durable positions with a server's history, and decides what becomes of each. Pure.
 
-Whatever was recorded as durable is compared with the server before anything is streamed from it: the origin, each
-table, the batch under way, the transaction to skip, the batch that a handler did not accept. A position that the server
-does not have is never passed over: its table is copied afresh, its batch is taken back, or the server is refused.
+Every position that was recorded as durable is compared before anything is streamed: the origin, each table, the batch
+under way, the transaction to skip, the batch that a handler did not accept. A position that the server does not have is
+never passed over: its table is copied afresh, its batch is taken back, or the server is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a server's history makes necessary.
+    """The result of the comparison with a server's history.
 
     Attributes:
         refused: Why nothing can be streamed from the server.

@@ -71,7 +71,6 @@ class SpoolFile:
         """Move the transaction's changes from memory to the end of the file.
 
         Args:
-            transaction: The transaction.
             between: Called after each block.
 
         Raises:

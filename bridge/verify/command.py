@@ -71,7 +71,6 @@ def collect(  # noqa: PLR0913 - options
     """Verify subscriptions, as `--json` prints it.
 
     Args:
-        config: The configuration.
         chosen: The subscriptions.
         tables: `schema.table`, or a table's name; none for all tables.
         max_rate: Bytes of the source's tables to read a second; None for no limit.

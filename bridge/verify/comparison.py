@@ -50,7 +50,7 @@ class Shown:
 
 
 def bucket_sums(count: int, hashes: int, *numbers: int) -> tuple[int, ...]:
-    """What `Buckets` has of a bucket."""
+    """Return a bucket's entry in `Buckets`."""
     return count, hashes, *(number % _MODULUS for number in numbers)
 
 
@@ -85,8 +85,6 @@ def explained(
     """Whether some rows are the reason why buckets differ, and the whole reason.
 
     Args:
-        buckets: The buckets.
-        source: The source's.
         target: Delta's.
         found: How many rows the source has of each, by the hashes of its key and of itself.
         there: The same of Delta.

@@ -63,7 +63,6 @@ def repair(
         source: The source's snapshot.
         target: The version that was verified.
         found: What differs.
-        subscription: The subscription.
         published: What is published.
         app_id: Delta's application id of the subscription's commits.
         lsn: The LSN that Delta is at.

@@ -39,7 +39,6 @@ class Source(Closing):
     """A snapshot of the source.
 
     Args:
-        conninfo: The publisher.
         application_name: For pg_stat_activity.
         patience_s: How long to wait for transactions that are open at the start: a slot begins after their end.
 
@@ -179,7 +178,7 @@ class Source(Closing):
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What the server refuses within ends the attempt, not the snapshot.
+        """Run statements in a savepoint: if the server refuses one, the snapshot stays.
 
         Raises:
             VerifyError: The server refused a statement.

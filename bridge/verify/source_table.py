@@ -48,7 +48,7 @@ class Pace:
     now_s: Callable[[], float] = time.monotonic
 
     def read(self, read_bytes: float, seconds: float) -> None:
-        """So many bytes were read in so many seconds: wait until they are within the rate."""
+        """Wait until bytes that were read in some seconds are within the rate."""
         if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
             self.sleep(rest_s)
 
@@ -96,7 +96,6 @@ class SourceTable:
         """The table's buckets.
 
         Args:
-            extent: Its extent.
             but: Hashes of keys to leave out.
             read: Called with how many bytes more of the table's are read, after each range.
             within: Only rows of these buckets, as they are without `bits`; all if there are none.
@@ -132,7 +131,7 @@ class SourceTable:
         but: Iterable[str],
         bits: int = BUCKET_BITS,
     ) -> Counter[tuple[str, int]]:
-        """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
+        """Count the rows of some buckets, by the hashes of their keys and of themselves."""
         found: Counter[tuple[str, int]] = Counter()
         names = [quote_identifier(one.name) for one in self.table.columns]
         inner = select_statement(self.table.published, [*names, f"{self.table.source_hash} AS {_HASH}"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 _ROWS_AT_ONCE: Final = 300_000
-"""So many rows in buckets that differ are compared one by one; more say that much of the table differs."""
+"""The most rows, in buckets that differ, that are compared one by one. More mean that much of the table differs."""
 
 
 @dataclass(slots=True)
@@ -160,10 +160,9 @@ class TableComparison:
     def _shown(
         self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]] | None, touched: Mapping[str, Texts]
     ) -> list[Shown]:
-        """What is shown of differences.
+        """Return the differences as they are shown.
 
         Args:
-            found: The differences.
             numbers: Keys among which untouched rows are that differ; None if that is not known.
             touched: Touched keys, by their hashes: what the source has there is what the stream says.
         """

@@ -62,7 +62,6 @@ class VerifiedTable:
 
     Attributes:
         published: The published table.
-        path: Its Delta table.
         columns: The published columns that are compared.
         key: The names of those by which changes find rows; none for a table whose rows are a bag.
         declarations: The types of the columns as SQL, by name.

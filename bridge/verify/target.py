@@ -36,8 +36,6 @@ class TargetVersion:
 
     Attributes:
         spark: A session of `hashing_session`.
-        table: The table.
-        version: The version.
     """
 
     spark: SparkSession
@@ -72,7 +70,7 @@ class TargetVersion:
         }
 
     def rows(self, buckets: Collection[int], but: Collection[str], bits: int = BUCKET_BITS) -> Counter[tuple[str, int]]:
-        """How many rows of some buckets there are, by the hashes of their keys and of themselves."""
+        """Count the rows of some buckets, by the hashes of their keys and of themselves."""
         rows = self._but(self._in(self._hashed(), buckets, bits), but)
         counted = rows.groupBy("k", "h").count()
         return Counter({(key, int(hashed)): number for key, hashed, number in counted.collect()})

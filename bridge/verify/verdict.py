@@ -19,7 +19,6 @@ class Verdict:
 
     Attributes:
         relation: `namespace.name`.
-        path: Its Delta table.
         rows: How many rows the source has, without those that are left out.
         differences: The rows that differ.
         shown: Some of them, for people.

@@ -50,7 +50,6 @@ class Verification:
     Attributes:
         spark: A session of its own.
         catalog: The subscription's state.
-        subscription: The subscription.
         published: What is published now.
         running: Whether a daemon applies the stream meanwhile.
         pace: Limits the rate of reading the source.

@@ -1,4 +1,4 @@
-"""What the stream changes between the snapshot's LSN and the batch's: which keys, and how their rows end.
+"""Reads from the stream which keys change between the snapshot's LSN and the batch's, and how their rows end.
 
 The comparison is of a snapshot of the source, at one LSN, and of Delta after a batch, at another. Rows whose keys are
 touched in between are compared by what the stream says of them.
@@ -39,7 +39,7 @@ Texts = tuple["str | None", ...]
 
 @dataclass(slots=True)
 class TableWindow:
-    """What happened to a table within the window.
+    """The changes of a table within the window.
 
     Attributes:
         columns: The names of the columns in the stream, in its order; empty before the first change.
@@ -60,7 +60,7 @@ class TableWindow:
 
 
 UNCHANGED = object()
-"""In a row of a window: the stream left the value out, because it is large and has not changed."""
+"""Stands in a row of a window for a value that the stream left out, because it is large and has not changed."""
 
 
 @dataclass(slots=True)

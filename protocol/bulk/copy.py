@@ -149,9 +149,9 @@ def decode_copy_binary(
 def copy_expression(column_name: str, type_: ColumnType) -> str:
     """Return the expression to select for a column, so that COPY BINARY sends its values in a form that can be read.
 
-    That is the quoted column, or its text if the type is not read in binary form: `concat` gives what the output
-    function writes, as in the stream, while a cast to text may be defined by the type. A composite value IS DISTINCT
-    FROM NULL if it exists, while IS NOT NULL looks at its fields.
+    The expression is the quoted column, or its text if the type is not read in binary form: `concat` gives what the
+    output function writes, as in the stream, while a cast to text may be defined by the type. A composite value IS
+    DISTINCT FROM NULL if it exists, while IS NOT NULL looks at its fields.
     """
     quoted = '"' + column_name.replace('"', '""') + '"'
     if type_.binary:

@@ -158,7 +158,6 @@ def decode_in_chunks(
     """Decode some messages chunk by chunk.
 
     Args:
-        messages: The messages.
         rows: Indices of those to decode, ascending.
         name: Gives the name of a message for errors, by its index in `messages`.
         decode: Decodes a chunk, given its messages' indices as well. When it raises TooLargeError, the chunk is halved.

@@ -64,7 +64,6 @@ class Tuples:
         """Read the next column: an array with a value for each message, NULL where it has no tuple or no value.
 
         Args:
-            column: The column.
             unchanged: Set for the messages whose value is unchanged TOAST. None if no value may be.
         """
         count = len(self._chunk)

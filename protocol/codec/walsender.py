@@ -45,7 +45,7 @@ class XLogData:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryKeepalive:
-    """How far the walsender has read the WAL; `reply_requested` asks for a status update at once."""
+    """The walsender's position in the WAL; `reply_requested` asks for a status update at once."""
 
     wal_end: Lsn
     send_time_us: int
@@ -54,7 +54,7 @@ class PrimaryKeepalive:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatusUpdate:
-    """What the subscriber has written, flushed and applied: each LSN is the position after the last such byte.
+    """The LSNs that the subscriber has written, flushed and applied: each is the position after the last such byte.
 
     The slot's confirmed_flush_lsn moves to `flush_lsn`: the server may remove all WAL before it.
     """

@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 Unrepresentable = Literal["error", "null"]
-"""What to do with a value that the column's type cannot hold: raise an error, or make it NULL."""
+"""The treatment of a value that the column's type cannot hold: raise an error, or make it NULL."""
 
 PADDING = 64
 """Number of bytes behind the last value of a buffer, so that a read of a fixed width never leaves the buffer."""

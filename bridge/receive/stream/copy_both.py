@@ -190,7 +190,6 @@ class SocketCopyBoth:
 
     Args:
         opened: The socket; `close` closes it.
-        notice: As in `copy_both`.
     """
 
     def __init__(self, opened: socket.socket, notice: Callable[[str], None]) -> None:
@@ -300,5 +299,5 @@ class SocketCopyBoth:
 
 
 def _message_end(data: Bytes) -> int:
-    """Where the message ends that begins with these bytes."""
+    """Return the length of the message that begins with these bytes."""
     return 1 + int(_LENGTH.unpack_from(data.data, 1)[0])

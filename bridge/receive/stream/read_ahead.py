@@ -72,7 +72,7 @@ class ReadAhead(Closing):
         return self._ended_by
 
     def take(self) -> list[Bytes]:
-        """What has arrived since the last `take`, in order; nothing is copied."""
+        """Return what has arrived since the last `take`, in order; nothing is copied."""
         self._begin()
         if self._failure is not None:
             raise self._failure

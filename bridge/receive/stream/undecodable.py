@@ -48,7 +48,7 @@ def passes(
 ) -> bool:
     """Have a subscription's origin pass the transaction that the server could not send, if that is the one to skip.
 
-    Those before it must be durable: else the next stream has them again, and comes here once more.
+    The transactions before it must be durable: else the next stream has them again, and comes here once more.
     """
     name = subscription.name
     skip_lsn, remote_lsn = catalog.skip_lsn(name), catalog.remote_lsn(name)
@@ -121,8 +121,6 @@ def find(
     Each of some dozen tries decodes from a temporary copy of the slot up to another LSN. Nobody streams from it.
 
     Args:
-        conninfo: The publisher.
-        slot_name: The slot.
         options: pgoutput's; without what streams or prepares.
         after: All transactions that commit before it can be decoded.
         sqlstate: Of the error.

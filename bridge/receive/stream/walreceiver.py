@@ -65,10 +65,9 @@ _STREAMING_STATES = frozenset({State.IDLE, State.IN_STREAM})
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What to stream, and within which limits.
+    """The stream to receive, and its limits.
 
     Attributes:
-        slot_name: The slot.
         start_lsn: The origin's LSN: transactions that commit before it are not sent.
         options: pgoutput's options (proto_version, publication_names, binary, …).
         memory_bytes: How much memory all transactions in progress may hold together.

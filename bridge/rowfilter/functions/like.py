@@ -81,7 +81,7 @@ def null_match(arguments: tuple[Typed, ...], at: int) -> Typed:
 
 
 class Pattern(NamedTuple):
-    """What a pattern of LIKE asks for.
+    """The test that a pattern of LIKE stands for.
 
     Attributes:
         kind: equals, starts, ends or contains: `text` is literal; matches: `text` is a Java regular expression.

@@ -1,4 +1,4 @@
-"""From the text of a literal to its value, as by PostgreSQL's input functions.
+"""Reads the text of a literal as PostgreSQL's input functions do.
 
 A value is a bool, an int (a date in days, a timestamp in microseconds since 1970), a float, a Decimal (also NaN and the
 infinities of numeric), a str, bytes or an `Interval`; an array is a list. Literals that PostgreSQL refuses are refused,
