@@ -35,16 +35,16 @@ def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) ->
     Returns:
         A finding for each warehouse in a catalog.
     """
-    found = {text: one for text in warehouses if (one := CatalogWarehouse.of(text)) is not None}
+    catalogs = {text: one for text in warehouses if (one := CatalogWarehouse.of(text)) is not None}
     if running:
-        return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in found}
+        return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
     unmade = None if spark.master.startswith("sc://") else _derby_to_be_made(spark.conf)
     findings = {
         text: passed("warehouse", f"{text}: Spark creates the metastore at the first start, in {unmade}")
-        for text, one in found.items()
+        for text, one in catalogs.items()
         if unmade is not None and one.catalog == SPARK_CATALOG
     }
-    left = {text: one for text, one in found.items() if text not in findings}
+    left = {text: one for text, one in catalogs.items() if text not in findings}
     return {**findings, **(_by_spark(spark, left) if left else {})}
 
 

@@ -110,15 +110,15 @@ def check_target(
             f"the table at {folder} needs {needs}, which this pgbridge's Delta cannot write",
             remedy="drop the feature with ALTER TABLE … DROP FEATURE, or move the table away",
         )
-    found = _check_filled(subject, folder, filled, published, keyed=keyed)
-    if found is None and is_new and copy_data and not adopt:
-        found = warning(
+    finding = _check_filled(subject, folder, filled, published, keyed=keyed)
+    if finding is None and is_new and copy_data and not adopt:
+        finding = warning(
             subject,
             f"there is a table at {folder} already: if it has rows, the copy refuses to replace them",
             remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
         )
     fine = passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
-    return found or _check_retention(subject, folder, properties.get(RETENTION, "")) or fine
+    return finding or _check_retention(subject, folder, properties.get(RETENTION, "")) or fine
 
 
 def _check_filled(
@@ -177,10 +177,10 @@ def _latest(log: Path, kind: str) -> dict[str, Any] | None:
     names = {path.name: path for path in log.iterdir()}
     checkpoints: dict[int, list[Path]] = {}
     for name, path in names.items():
-        if found := _CHECKPOINT.fullmatch(name):
-            checkpoints.setdefault(int(found[1]), []).append(path)
+        if match := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(match[1]), []).append(path)
     since = max(checkpoints, default=-1)
-    commits = sorted((int(found[1]), path) for name, path in names.items() if (found := _COMMIT.fullmatch(name)))
+    commits = sorted((int(match[1]), path) for name, path in names.items() if (match := _COMMIT.fullmatch(name)))
     for _, path in reversed([commit for commit in commits if commit[0] > since]):
         for line in path.read_text(encoding="utf-8").splitlines():
             action = json.loads(line)

@@ -46,10 +46,10 @@ def check_java(environment: Mapping[str, str]) -> Finding:
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return failure("Java", f"{program} cannot be run: {error}", remedy=_REMEDY)
-    found = _VERSION.search(said)
-    if found is None:
+    match = _VERSION.search(said)
+    if match is None:
         return failure("Java", f"{program} does not tell its version", remedy=_REMEDY)
-    return _of_version(program, tuple(int(number or 0) for number in found.groups()))
+    return _of_version(program, tuple(int(number or 0) for number in match.groups()))
 
 
 def _of_version(program: str, numbers: tuple[int, ...]) -> Finding:

@@ -60,13 +60,13 @@ def collect(
         machine.append(failed("state_dir", error))
         running, catalog = False, None
     machine += _machine(config, environment, running=running)
-    found: dict[str, list[Finding]] = {}
+    findings_of: dict[str, list[Finding]] = {}
     in_catalogs = check_catalogs(config.spark, [one.warehouse for one in subscriptions], running=running)
     with closing(catalog) if catalog is not None else nullcontext():
         known = Known(catalog, running)
         for subscription in subscriptions:
             warehouse = subscription.warehouse
-            found[subscription.name] = [
+            findings_of[subscription.name] = [
                 *check_secrets(config_file, subscription.name, _with_password(subscription)),
                 in_catalogs.get(warehouse) or check_warehouse(local_folder(warehouse), warehouse),
                 *check_subscription(
@@ -74,10 +74,11 @@ def collect(
                 ),
             ]
     return {
-        "exit_code": exit_code([*machine, *(finding for findings in found.values() for finding in findings)]),
+        "exit_code": exit_code([*machine, *(finding for findings in findings_of.values() for finding in findings)]),
         "machine": [asdict(finding) for finding in machine],
         "subscriptions": [
-            {"name": name, "findings": [asdict(finding) for finding in findings]} for name, findings in found.items()
+            {"name": name, "findings": [asdict(finding) for finding in findings]}
+            for name, findings in findings_of.items()
         ],
     }
 

@@ -234,11 +234,11 @@ def _encoding(facts: ServerFacts) -> Iterator[Finding]:
         yield passed("server_encoding", encoding)
 
 
-def _open_transactions(found: tuple[OpenTransaction, ...], *, slot_exists: bool) -> Iterator[Finding]:
+def _open_transactions(transactions: tuple[OpenTransaction, ...], *, slot_exists: bool) -> Iterator[Finding]:
     subject = "open transactions"
     until = "" if slot_exists else ": the slot is not ready before it ends"
     seen = False
-    for one in found:
+    for one in transactions:
         age = "" if one.age_s is None else f" since {timedelta(seconds=round(one.age_s))}"
         if one.prepared:
             seen = True

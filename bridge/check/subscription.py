@@ -67,9 +67,9 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
     except PublisherError as error:
-        found = check_server(facts, slot_exists=False, running=False, name=subscription.name)
-        yield from found
-        if all(one.level is not Level.FAILURE for one in found):  # its version is not the reason
+        findings = check_server(facts, slot_exists=False, running=False, name=subscription.name)
+        yield from findings
+        if all(one.level is not Level.FAILURE for one in findings):  # its version is not the reason
             yield failed("connection", error)
 
 
@@ -151,8 +151,8 @@ def _publications(
     tables = applied.routing.tables() if definitions is not None else publisher.tables(names)
     if (unknown := unpublished(subscription, tables, publisher)) is not None:
         begun = known.catalog is not None and known.catalog.remote_lsn(subscription.name) is not None
-        found = failed("tables", unknown)
-        yield replace(found, level=Level.WARNING) if begun else found
+        finding = failed("tables", unknown)
+        yield replace(finding, level=Level.WARNING) if begun else finding
     if not tables:
         yield _nothing(subscription, applied)
         return
@@ -227,12 +227,12 @@ def _definitions(subscription: Subscription, applied: Applied, types: dict[int, 
 
 def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
     """Return the columns that become strings of PostgreSQL's text output, with their types' names."""
-    found = []
+    names = []
     for column in table.columns:
         kind = resolve(column.type_oid, column.typmod, types)
         if kind.arrow == pa.string() and kind.base_oid not in _TEXT_OIDS:
-            found.append(column.name)
-    return found
+            names.append(column.name)
+    return names
 
 
 def _targets(
@@ -258,7 +258,7 @@ def _targets(
         if folder is None:
             continue
         of_rows = subscription.mode_of(table.qualified_name) in {"mirror", "history"}
-        found = check_target(
+        finding = check_target(
             table.qualified_name,
             folder,
             is_new=states.get((table.namespace, table.name), "i") == "i",
@@ -267,5 +267,5 @@ def _targets(
             published=[column.name for column in table.columns] if of_rows else (),
             keyed=bool(table.primary_key) or table.replica_identity != "f",
         )
-        if found is not None:
-            yield found
+        if finding is not None:
+            yield finding

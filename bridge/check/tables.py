@@ -41,13 +41,13 @@ def check_tables(
     """
     of_server = {table.relid: table for table in sent}
     for table in tables:
-        found = [
+        findings = [
             *_readable(table, privileges.get(table.relid), role),
             *_columns(table, warehouse),
             *(_identity(of_server[table.relid]) if table.relid in of_server else ()),
         ]
-        yield from found
-        if not found:
+        yield from findings
+        if not findings:
             columns = as_text.get(table.qualified_name, ())
             kept = f"; as strings: {_list(columns)}" if columns else ""
             yield passed(table.qualified_name, f"{len(table.columns)} columns{kept}")

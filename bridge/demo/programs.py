@@ -58,8 +58,8 @@ class Account:
         """
         if os.geteuid() != 0:
             return cls(name=str(os.geteuid()))
-        found = _look_up(ACCOUNT_NAME)
-        if found is None:
+        account = _look_up(ACCOUNT_NAME)
+        if account is None:
             # useradd fails if another process has just created the user: that is as good
             with contextlib.suppress(OSError):
                 subprocess.run(
@@ -68,13 +68,13 @@ class Account:
                     capture_output=True,
                     env=_ENVIRONMENT,
                 )
-            found = _look_up(ACCOUNT_NAME) or _look_up("nobody")
-        if found is None:
+            account = _look_up(ACCOUNT_NAME) or _look_up("nobody")
+        if account is None:
             raise EmbeddedPostgresError(
                 "PostgreSQL does not run as root, and there is no other user for it;"
                 f" create one: useradd --system {ACCOUNT_NAME}"
             )
-        return found
+        return account
 
     def run(self, argv: list[str | Path]) -> subprocess.CompletedProcess[str]:
         """Run a program to its end as this user, from /, and return its status and output.

@@ -47,34 +47,34 @@ Alteration = AddColumn | RenameColumn | WidenColumn
 
 def fills(alterations: Sequence[Alteration]) -> dict[str, pa.Scalar]:
     """Return the constants of existing rows in added columns, by the columns' last names and in their last types."""
-    found: dict[str, pa.Scalar] = {}
+    values: dict[str, pa.Scalar] = {}
     for alteration in alterations:
         if isinstance(alteration, AddColumn) and alteration.value is not None:
-            found[alteration.name] = alteration.value
-        elif isinstance(alteration, RenameColumn) and alteration.name in found:
-            found[alteration.new_name] = found.pop(alteration.name)
-        elif isinstance(alteration, WidenColumn) and alteration.name in found:
-            found[alteration.name] = found[alteration.name].cast(alteration.type)
-    return found
+            values[alteration.name] = alteration.value
+        elif isinstance(alteration, RenameColumn) and alteration.name in values:
+            values[alteration.new_name] = values.pop(alteration.name)
+        elif isinstance(alteration, WidenColumn) and alteration.name in values:
+            values[alteration.name] = values[alteration.name].cast(alteration.type)
+    return values
 
 
 def variants(alterations: Sequence[Alteration]) -> set[str]:
     """Return the last names of added columns of VARIANT."""
-    found: set[str] = set()
+    names: set[str] = set()
     for alteration in alterations:
         if isinstance(alteration, AddColumn) and alteration.variant:
-            found.add(alteration.name)
-        elif isinstance(alteration, RenameColumn) and alteration.name in found:
-            found.remove(alteration.name)
-            found.add(alteration.new_name)
-    return found
+            names.add(alteration.name)
+        elif isinstance(alteration, RenameColumn) and alteration.name in names:
+            names.remove(alteration.name)
+            names.add(alteration.new_name)
+    return names
 
 
 def renamings(alterations: Sequence[Alteration]) -> dict[str, str]:
     """Return the last names of columns that are renamed, by their first ones."""
-    found: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for alteration in alterations:
         if isinstance(alteration, RenameColumn):
-            first = next((old for old, new in found.items() if new == alteration.name), alteration.name)
-            found[first] = alteration.new_name
-    return {old: new for old, new in found.items() if old != new}
+            first = next((old for old, new in new_names.items() if new == alteration.name), alteration.name)
+            new_names[first] = alteration.new_name
+    return {old: new for old, new in new_names.items() if old != new}

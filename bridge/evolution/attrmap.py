@@ -143,13 +143,13 @@ def _best(
         taken.append(marks)
     if scores[-1][-1] == lost:
         return None
-    found: list[int] = []
+    chain: list[int] = []
     i = len(columns)
     for at in range(len(numbers), 0, -1):
         if i and taken[at][i]:
-            found.append(numbers[at - 1])
+            chain.append(numbers[at - 1])
             i -= 1
-    return found[::-1]
+    return chain[::-1]
 
 
 def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], *, more: bool) -> int:

@@ -113,10 +113,10 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
     Raises:
         NeedsResync: The target cannot follow it.
     """
-    found = _align(definition, schema)
-    draft = _SchemaDraft(definition, schema, found)
+    alignment = _align(definition, schema)
+    draft = _SchemaDraft(definition, schema, alignment)
     draft.rename_columns()
-    types = [draft.add_or_widen(match, type_) for match, type_ in zip(found.matches, definition.types, strict=True)]
+    types = [draft.add_or_widen(match, type_) for match, type_ in zip(alignment.matches, definition.types, strict=True)]
     columns = (TargetColumn(column.name, type_) for column, type_ in zip(definition.columns, types, strict=True))
     return Plan(tuple(columns), draft.schema(), tuple(draft.alterations), draft.known(), tuple(draft.warnings))
 
@@ -124,26 +124,26 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
 def _align(definition: Definition, schema: TargetSchema) -> Alignment:
     """Give each column its attribute number; columns that are not known yet are matched with the target's by name."""
     known = definition.known
-    found = align(known, definition.columns, definition.attributes)
-    if not known and found is not None:
+    alignment = align(known, definition.columns, definition.attributes)
+    if not known and alignment is not None:
         names = {field.name for field in schema}
         known = [
             ColumnRow(match.attnum, match.column.name, match.column.type_oid, match.column.typmod)
-            for match in found.matches
+            for match in alignment.matches
             if match.column.name in names
         ]
         by_number = {row.attnum: row for row in known}
         matches = (
             replace(match, known=by_number.get(match.attnum), doubtful=match.doubtful and match.attnum not in by_number)
-            for match in found.matches
+            for match in alignment.matches
         )
-        return replace(found, matches=tuple(matches))
-    if found is None:
+        return replace(alignment, matches=tuple(matches))
+    if alignment is None:
         listed = ", ".join(f'"{column.name}"' for column in definition.columns)
         raise definition.refusal(
             f'the columns of table "{definition.relation}" cannot be matched with those that it had before: {listed}'
         )
-    return found
+    return alignment
 
 
 class _SchemaDraft:
@@ -246,11 +246,11 @@ class _SchemaDraft:
 
     def _unused_name(self, name: str) -> str:
         taken = {folded(name) for name in (*self._fields, *(column.name for column in self._definition.columns))}
-        number, found = 1, name
-        while folded(found) in taken:
+        number, unused = 1, name
+        while folded(unused) in taken:
             number += 1
-            found = f"{name}_{number}"
-        return found
+            unused = f"{name}_{number}"
+        return unused
 
     # --- columns ------------------------------------------------------------------------------------------------------
 

@@ -117,16 +117,16 @@ class DefinitionTracker:
         )
         remedy = remedies.resync(self._subscription, target.qualified_name)
         try:
-            found = plan(definition, self._schema(target))
+            planned = plan(definition, self._schema(target))
         except NeedsResync as error:
             keep = f"to keep the {target.mode} so far, move {target.path} away" if target.every_change else ""
             error.hint = "; then ".join(filter(None, (error.hint, keep, f"copy the table afresh: {remedy}")))
             raise
-        self._known[relation.relation_id] = found.known
-        self._schemas[target.path] = found.schema
-        for warning in found.warnings:
+        self._known[relation.relation_id] = planned.known
+        self._schemas[target.path] = planned.schema
+        for warning in planned.warnings:
             self._warn(target.qualified_name, warning, remedy)
-        return found
+        return planned
 
     def with_planned_schema(self, target: Target) -> Target:
         """Return a target with its columns after all plans so far."""

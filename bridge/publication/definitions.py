@@ -55,10 +55,10 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
     """
     place = _Places(text, file)
     try:
-        found = tokens(text)
+        statement_tokens = tokens(text)
     except Refused as error:
         raise DefinitionError(f"{place(error.at or 0)}{error.reason}") from None
-    return _Parser(text, found, place).publications()
+    return _Parser(text, statement_tokens, place).publications()
 
 
 class _Places:
@@ -106,14 +106,14 @@ class _Parser:
     def _accept(self, *words: str) -> bool:
         """Take these keywords if they come next."""
         ahead = self._tokens[self._at : self._at + len(words)]
-        found = len(ahead) == len(words) and all(map(Token.is_word, ahead, words))
-        self._at += len(words) * found
-        return found
+        accepted = len(ahead) == len(words) and all(map(Token.is_word, ahead, words))
+        self._at += len(words) * accepted
+        return accepted
 
     def _accept_symbol(self, symbol: str) -> bool:
-        found = self._next.is_symbol(symbol)
-        self._at += found
-        return found
+        accepted = self._next.is_symbol(symbol)
+        self._at += accepted
+        return accepted
 
     def _expect_symbol(self, symbol: str, *more: str) -> None:
         if not self._accept_symbol(symbol):

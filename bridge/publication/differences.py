@@ -111,7 +111,7 @@ def compare(
         others: Tables that are published and need not be followed: left out, or being copied.
         applied_lsn: What the tables have: nothing from before it is applied any more.
     """
-    found: list[Difference] = []
+    differences: list[Difference] = []
     notes: list[Note] = []
     accepted: dict[Name, TablePicture] = {}
     for name, relid in subscribed.items():
@@ -121,25 +121,25 @@ def compare(
         earlier = [one for one in standing if one.relation == name]
         kept = [one for one in earlier if one.kind in EVENTS]
         if elsewhere is not None:
-            found += [elsewhere, *kept]
+            differences += [elsewhere, *kept]
             continue
         picture = now.table(published[name])
         if picture is None:
             continue  # it was dropped between two queries of this look
         if before is None:
             accepted[name] = picture
-            found += looked.states(picture, picture)
+            differences += looked.states(picture, picture)
             continue
         states = looked.states(before, picture)
         over = {one.kind for one in earlier} - {one.kind for one in states}
         events = [*kept, *looked.events(before, picture, returned=bool(over & {"unpublished", "actions"}))]
-        found += [*states, *{one.key: one for one in events}.values()]
+        differences += [*states, *{one.key: one for one in events}.values()]
         notes += looked.notes(before, picture)
         formers = (*(one for one in before.formers if one.until_lsn > applied_lsn), *_gone(before, picture, now.lsn))
         after = replace(picture, actions=_union(before.actions, picture.actions), unsent=(), formers=formers)
         if after != before:
             accepted[name] = after
-    found += [
+    differences += [
         Difference(
             "not_followed",
             name,
@@ -149,7 +149,7 @@ def compare(
         )
         for name in sorted(published.keys() - subscribed.keys() - set(others))
     ]
-    return Comparison(tuple(found), tuple(notes), accepted)
+    return Comparison(tuple(differences), tuple(notes), accepted)
 
 
 class _Table:
@@ -223,7 +223,7 @@ class _Table:
 
     def states(self, before: TablePicture, now: TablePicture) -> list[Difference]:
         """Return the differences that the catalog shows for a table that is published as what was copied."""
-        found = [
+        standing = [
             self._state(
                 "unpublished",
                 f'changes of "{name}" are not sent any more, whose rows table {self._quoted} has',
@@ -240,10 +240,12 @@ class _Table:
                 f"run on the server: ALTER PUBLICATION {_identifier(publications[0])} SET (publish = '…'); "
                 f"then run: {self._resync}; to leave it so, run that at once"
             )
-            found.append(self._state("actions", f"{listed} of table {self._quoted} are not published any more", hint))
+            standing.append(
+                self._state("actions", f"{listed} of table {self._quoted} are not published any more", hint)
+            )
         if now.nullable and set(now.actions) & {"u", "d"}:
             listed = ", ".join(f'"{column}"' for column in now.nullable)
-            found.append(
+            standing.append(
                 self._state(
                     "identity",
                     f"the replica identity of table {self._quoted} is not an identity: {listed} may be NULL, because "
@@ -252,7 +254,7 @@ class _Table:
                     f"then run: {self._resync}",
                 )
             )
-        return found
+        return standing
 
     def events(self, before: TablePicture, now: TablePicture, *, returned: bool) -> Iterator[Difference]:
         """Yield what has happened to the table since the last look; `returned`: something of it was not published."""

@@ -117,14 +117,14 @@ def resolve_all(
 def _named(
     tables: Iterable[PublicationTable], relations: Relations, *, missing_ok: bool, followed: Collection[Name]
 ) -> list[tuple[CatalogRelation, PublicationTable]]:
-    found = []
+    named = []
     for table in tables:
         relation = relations.by_name.get((table.namespace, table.name))
         if relation is not None:
-            found.append((relation, table))
+            named.append((relation, table))
         elif not missing_ok and (table.namespace, table.name) not in followed:
             _unknown(table, relations)
-    return found
+    return named
 
 
 def _members(

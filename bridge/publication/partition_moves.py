@@ -65,7 +65,7 @@ def parents_then(
     """
     if written.lsn >= relations.lsn:
         return {}
-    found: dict[int, int | None] = {}
+    parents: dict[int, int | None] = {}
     for relation in relations.unsettled:
         now = relation.parents[0] if relation.is_partition and relation.parents else None
         # a TRUNCATE of its root names a partition, and rows prove that it existed
@@ -79,8 +79,8 @@ def parents_then(
             others = [one for one in formers.get(relation.relid, ()) if one.xid != relation.parent_since_xid]
             then = parent_at(others, written.lsn)
         if then != now:
-            found[relation.relid] = then
-    return found
+            parents[relation.relid] = then
+    return parents
 
 
 def parent_at(formers: Sequence[Former], lsn: int) -> int | None:

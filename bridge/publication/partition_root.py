@@ -42,14 +42,14 @@ def publish_as(
 
 def published_as_themselves(member: Membership, relations: Relations) -> dict[int, CatalogRelation]:
     """The tables that subscribers of a publication get, by relid: `pg_get_publication_tables` of its name alone."""
-    found: dict[int, CatalogRelation] = {}
+    published: dict[int, CatalogRelation] = {}
     for relation in relations.publishable:
         published_as = publish_as(member, relation, relations)
         if published_as is None or (relation.relkind == "p" and not member.publication.via_root):
             continue
         if published_as[1] == 0:
-            found[relation.relid] = relation
-    return found
+            published[relation.relid] = relation
+    return published
 
 
 def entry_of_root(

@@ -153,12 +153,12 @@ def unsupported_tables(
     tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]], warehouse: str = ""
 ) -> dict[tuple[str, str], Unsupported]:
     """The published tables that cannot be held, without those that are subscribed: they have their target."""
-    found = {}
+    unsupported_by_name = {}
     for name in sorted(tables.keys() - set(subscribed)):
         why = unsupported_table(tables[name], warehouse)
         if why is not None:
-            found[name] = why
-    return found
+            unsupported_by_name[name] = why
+    return unsupported_by_name
 
 
 def folded(name: str) -> str:

@@ -39,18 +39,18 @@ class Gap:
 
 def gaps(wanted: Routing, server: Routing) -> list[Gap]:
     """Return what the server's publications lack for the wanted ones: each gap once, in the wanted targets' order."""
-    found: dict[Gap, None] = {}
+    gaps_in_order: dict[Gap, None] = {}
     for target in wanted.targets.values():
         for source in wanted.sources(target.target):
             entry, sent = wanted.entry(source), server.entry(source)
             if entry is not None:
-                found.update(dict.fromkeys(_gaps(wanted, entry, sent)))
+                gaps_in_order.update(dict.fromkeys(_gaps(wanted, entry, sent)))
     for sent in server.targets.values():
         try:
             wanted.route(sent.target)
         except PublicationError as error:
-            found[Gap(str(error.args[0]), fatal=True)] = None
-    return list(found)
+            gaps_in_order[Gap(str(error.args[0]), fatal=True)] = None
+    return list(gaps_in_order)
 
 
 def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:

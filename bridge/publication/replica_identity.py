@@ -88,11 +88,11 @@ def refusals(routing: Routing) -> list[Refusal]:
 
     Tables without any replica identity are passed over: the server itself refuses their UPDATEs and DELETEs.
     """
-    found: list[Refusal] = []
+    refused: list[Refusal] = []
     for relation in routing.relations.publishable:
         if relation.relkind == "r" and (relation.replica_identity == "f" or relation.identity_columns):
-            found += refusals_of(routing, relation)
-    return found
+            refused += refusals_of(routing, relation)
+    return refused
 
 
 def refusals_of(
@@ -107,8 +107,8 @@ def refusals_of(
     """
     if routing.entry(relation) is None:
         return []
-    found = (_refusal(routing, member, relation, columns_of or column_names) for member in routing.memberships)
-    return [refusal for refusal in found if refusal is not None]
+    by_member = (_refusal(routing, member, relation, columns_of or column_names) for member in routing.memberships)
+    return [refusal for refusal in by_member if refusal is not None]
 
 
 def _refusal(
@@ -161,10 +161,10 @@ def column_names(expression: str) -> frozenset[str]:
 
 def _words(expression: str) -> Iterator[str]:
     try:
-        found = tokens(expression)
+        expression_tokens = tokens(expression)
     except Refused:
         return  # the server, or whoever evaluates it, reports the error
-    for token, after in pairwise(found):
+    for token, after in pairwise(expression_tokens):
         if token.kind in {Kind.WORD, Kind.QUOTED} and not after.is_symbol("("):
             yield token.value
 
@@ -247,7 +247,7 @@ def partition_refusals(routing: Routing, stream: Routing) -> list[Refusal]:
         routing: The definitions.
         stream: The server's publications, which say under which table's name the changes arrive.
     """
-    found: dict[int, Refusal] = {}
+    by_relid: dict[int, Refusal] = {}
     for leaf in routing.relations.publishable:
         entry, sent = routing.entry(leaf), stream.entry(leaf)
         if leaf.relkind != "r" or entry is None or sent is None:
@@ -257,5 +257,5 @@ def partition_refusals(routing: Routing, stream: Routing) -> list[Refusal]:
             continue
         refusal = partition_refusal(replace(entry, source=arriving), arriving.identity_columns, routing.relations)
         if refusal is not None:
-            found[arriving.relid] = refusal
-    return list(found.values())
+            by_relid[arriving.relid] = refusal
+    return list(by_relid.values())

@@ -72,8 +72,8 @@ def copy_filters(members: Sequence[Membership], target: CatalogRelation) -> tupl
 
 def _combined(members: Sequence[Membership], target: CatalogRelation) -> tuple[str, ...]:
     filters = [member.row_filter(target) for member in members]
-    found = tuple(dict.fromkeys(text for text in filters if text is not None))
-    return () if None in filters else found
+    texts = tuple(dict.fromkeys(text for text in filters if text is not None))
+    return () if None in filters else texts
 
 
 # --- As which table and how each table is published -------------------------------------------------------------------
@@ -144,17 +144,17 @@ class Routing:
         """
         named = {relation.relid for relation in relations}
         emptied = named | {leaf.relid for relation in relations for leaf in self.relations.leaves(relation)}
-        found: list[CatalogRelation] = []
+        truncated_relations: list[CatalogRelation] = []
         for relation in relations:
             entry = self.entry(relation)
-            if entry is None or entry.target in found:
+            if entry is None or entry.target in truncated_relations:
                 continue
             leaves = self.relations.leaves(entry.target)
             whole = entry.target.relid in named or (bool(leaves) and all(leaf.relid in emptied for leaf in leaves))
             of_target = self.entry(entry.target)
             if whole and of_target is not None and "truncate" in of_target.actions:
-                found.append(entry.target)
-        return found
+                truncated_relations.append(entry.target)
+        return truncated_relations
 
     def including(self, relation: CatalogRelation) -> Routing:
         """The same with a table that was dropped (`tables.from_relation_message`)."""
@@ -176,12 +176,12 @@ class Routing:
         published in their place.
         """
         published = {relid for member in self.memberships for relid in published_as_themselves(member, self.relations)}
-        found = {}
+        entries = {}
         for relid in published:
             entry = self._entries.get(relid)
             if entry is not None and not entry.via_root:
-                found[entry.target.namespace, entry.target.name] = entry
-        return dict(sorted(found.items()))
+                entries[entry.target.namespace, entry.target.name] = entry
+        return dict(sorted(entries.items()))
 
     def sources(self, target: CatalogRelation) -> tuple[CatalogRelation, ...]:
         """The tables whose changes are published as those of a target; a partitioned target itself is not one."""

@@ -94,12 +94,12 @@ class RoutingThen:
         Another table of its name, made after DROP TABLE, is followed in its place; but whose partition that is says
         nothing of the dropped one.
         """
-        found = self.routing.find(message.relation_id, message.namespace or "pg_catalog", message.name)
-        if found is None or found.relid == message.relation_id:
-            return found
+        relation = self.routing.find(message.relation_id, message.namespace or "pg_catalog", message.name)
+        if relation is None or relation.relid == message.relation_id:
+            return relation
         newer = self._written.lsn >= self._now.relations.lsn
-        partition = self._now.relations.by_relid[found.relid].is_partition or message.relation_id in self._formers
-        return None if newer or partition else found
+        partition = self._now.relations.by_relid[relation.relid].is_partition or message.relation_id in self._formers
+        return None if newer or partition else relation
 
     def is_outdated(self, known: CatalogRelation) -> bool:
         """Whether a table has become another's partition since the catalog was read, or is none any more.

@@ -141,22 +141,22 @@ class Relations:
 
     def ancestors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
         """The partitioned tables above a partition, from its parent to the root (`get_partition_ancestors`)."""
-        found: list[CatalogRelation] = []
+        chain: list[CatalogRelation] = []
         while relation.is_partition and relation.parents and relation.parents[0] in self.by_relid:
             relation = self.by_relid[relation.parents[0]]
-            found.append(relation)
-        return tuple(found)
+            chain.append(relation)
+        return tuple(chain)
 
     def inheritors(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
         """Tables that inherit from a table or are its partitions, at any depth; without the table itself."""
-        found: dict[int, CatalogRelation] = {}
+        children: dict[int, CatalogRelation] = {}
         waiting = list(self._children[relation.relid])
         while waiting:
             relid = waiting.pop(0)
-            if relid not in found:
-                found[relid] = self.by_relid[relid]
+            if relid not in children:
+                children[relid] = self.by_relid[relid]
                 waiting += self._children[relid]
-        return tuple(found.values())
+        return tuple(children.values())
 
     def leaves(self, relation: CatalogRelation) -> tuple[CatalogRelation, ...]:
         """The publishable tables that hold a table's rows: itself, or the leaves of its partition tree."""

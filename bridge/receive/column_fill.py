@@ -65,9 +65,9 @@ def fill_of(row: Mapping[str, Any], connection: psycopg.Connection[Any]) -> Fill
 
 def _computed(expression: str, connection: psycopg.Connection[Any]) -> Fill:
     try:
-        found = connection.execute(f"SELECT pg_catalog.format('%s', {expression})".encode()).fetchone()
+        row = connection.execute(f"SELECT pg_catalog.format('%s', {expression})".encode()).fetchone()
     except psycopg.OperationalError as error:
         raise translated(error, "cannot compute a default") from error
     except psycopg.Error:  # the literal is no value of the type, or the role may not use one
         return _UNKNOWN
-    return Fill(found[0], known=True) if found is not None else _UNKNOWN
+    return Fill(row[0], known=True) if row is not None else _UNKNOWN

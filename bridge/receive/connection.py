@@ -284,8 +284,8 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
         where = "primary" if "on the primary" in str(error) else "server"
         hint = f"run on the {where}: ALTER SYSTEM SET wal_level = logical; then restart it"
     for pattern, statement in _OF_A_NAME:
-        if found := pattern.search(str(error)):
-            hint = f"run on the server: {statement.format(found[1])}"
+        if match := pattern.search(str(error)):
+            hint = f"run on the server: {statement.format(match[1])}"
     if sqlstate == "42501" and _NOT_GRANTED.search(str(error)):
         hint = _GRANT_HINT
     refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]

@@ -130,8 +130,8 @@ class FilterServer(Closing):
                 raise RowFilterError(expression, refused.at or 0, refused.reason) from None
         return self._accepted[key]
 
-    def _read(self, found: Candidate) -> ServerFilter:
-        tree = parse_tree.where(self._parsed(found))
+    def _read(self, candidate: Candidate) -> ServerFilter:
+        tree = parse_tree.where(self._parsed(candidate))
         wanted = {"functions": list(tree.functions), "operators": list(tree.operators)}
         mutable: dict[str, set[int]] = {"function": set(), "operator": set()}
         try:
@@ -142,12 +142,12 @@ class FilterServer(Closing):
         try:
             tree.check(mutable["function"], mutable["operator"])
         except Refused as refused:
-            raise Refused(refused.reason, found.place(refused.at or 0)) from None
-        if found.reads_clock and not tree.constant_types.isdisjoint(_CLOCK_TYPES):
+            raise Refused(refused.reason, candidate.place(refused.at or 0)) from None
+        if candidate.reads_clock and not tree.constant_types.isdisjoint(_CLOCK_TYPES):
             raise Refused(f"{MUTABLE_FUNCTIONS} Strings that mean the present time, such as 'today', count as such.", 0)
-        return found.taken(tree.columns)
+        return candidate.taken(tree.columns)
 
-    def _parsed(self, found: Candidate) -> str:
+    def _parsed(self, candidate: Candidate) -> str:
         """The statement's parse tree. It is a LOG message, so the server writes it to its log as well."""
         connection = self._connection
         settings = {"debug_print_parse": "on", "debug_pretty_print": "off", "client_min_messages": "log"}
@@ -156,8 +156,8 @@ class FilterServer(Closing):
             for name, value in settings.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, value))
             self._log_details.clear()
-            types = [column.type_oid for column in found.columns]
-            result = connection.pgconn.prepare(b"", found.statement.encode(), types)
+            types = [column.type_oid for column in candidate.columns]
+            result = connection.pgconn.prepare(b"", candidate.statement.encode(), types)
             shown = list(self._log_details)
             for name, row in before.items():
                 connection.execute("SELECT set_config(%s, %s, false)", (name, row[0] if row else None))
@@ -168,8 +168,8 @@ class FilterServer(Closing):
             if (failure.sqlstate or "08")[:2] in _NOT_CAUSED_BY_VALUES:
                 raise translated(failure, "cannot have a row filter parsed") from failure
             position = int(failure.diag.statement_position or 1)
-            at = len(found.statement[: position - 1].encode())
-            raise Refused(failure.diag.message_primary or str(failure), found.place(at))
+            at = len(candidate.statement[: position - 1].encode())
+            raise Refused(failure.diag.message_primary or str(failure), candidate.place(at))
         if not shown:
             raise PublisherError("the server did not return the parse tree of a row filter (debug_print_parse)")
         return shown[-1]
@@ -188,14 +188,14 @@ class FilterServer(Closing):
             PublisherError: The connection is lost.
         """
         most = max(1, min(_ROWS_AT_ONCE, _MAX_PARAMETERS // max(1, len(types))))
-        found = np.zeros(len(rows), np.bool_)
+        passes = np.zeros(len(rows), np.bool_)
         first = size = 0
         for i, row in enumerate(rows):
             size += sum(len(value.data) for value in row)
             if i + 1 - first == most or size >= _BYTES_AT_ONCE or i + 1 == len(rows):
-                found[first : i + 1] = self._evaluate_halving(row_filter, types, rows[first : i + 1], first)
+                passes[first : i + 1] = self._evaluate_halving(row_filter, types, rows[first : i + 1], first)
                 first, size = i + 1, 0
-        return found
+        return passes
 
     def _evaluate_halving(
         self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int

@@ -221,10 +221,10 @@ class ServerTypes:
             PublisherError: The server cannot answer.
         """
         if any(oid not in self._known for oid, _ in wanted):
-            found = self._publisher.types({oid for oid, _ in wanted})
-            new = [info for oid, info in found.items() if oid not in BUILTIN and self._kept.get(oid) != info]
+            types = self._publisher.types({oid for oid, _ in wanted})
+            new = [info for oid, info in types.items() if oid not in BUILTIN and self._kept.get(oid) != info]
             if new:
                 self._keep(new)
             self._kept.update((info.oid, info) for info in new)
-            self._known = {**self._kept, **self._known, **found}
+            self._known = {**self._kept, **self._known, **types}
         return [resolve(oid, typmod, self._known) for oid, typmod in wanted]

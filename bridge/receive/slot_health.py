@@ -290,26 +290,26 @@ class SlotWatch(Closing):
 
     def _tell(self, subscription: Subscription, health: SlotHealth) -> None:
         name = subscription.name
-        found = concern(
+        warning = concern(
             health,
             slot_name=subscription.slot_name,
             resync=remedies.start_afresh(name),
             warn_retained_bytes=subscription.warn_retained_bytes,
             warn_left_s=subscription.warn_slot_left_s,
         )
-        if found is None:
+        if warning is None:
             if self._told.pop(name, None) is not None:
                 log.get(name).info("the replication slot is safe again", slot_name=subscription.slot_name)
             return
         kind, told_s = self._told.get(name, ("", 0.0))
-        if found.kind == kind and time.monotonic() - told_s < _AGAIN_S:
+        if warning.kind == kind and time.monotonic() - told_s < _AGAIN_S:
             return
-        self._told[name] = (found.kind, time.monotonic())
-        report = log.get(name).error if found.level == "error" else log.get(name).warning
+        self._told[name] = (warning.kind, time.monotonic())
+        report = log.get(name).error if warning.level == "error" else log.get(name).warning
         report(
-            found.message,
+            warning.message,
             wal_status=health.wal_status,
             retained_bytes=health.retained_bytes,
             safe_wal_size_bytes=health.safe_wal_size_bytes,
-            hint=found.hint,
+            hint=warning.hint,
         )

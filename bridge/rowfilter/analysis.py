@@ -326,7 +326,7 @@ class Analysis:
         digits = items[0].digits if items else None
         type_ = spark_type(f"_{element}", digits, at)
         strength = merged(items) if element in COLLATABLE else None
-        return Typed(f"_{element}", at, lambda *found: F.array(*found).cast(type_), items, digits, strength)
+        return Typed(f"_{element}", at, lambda *columns: F.array(*columns).cast(type_), items, digits, strength)
 
     @_dispatch.register
     def _(self, node: syntax.Case) -> Typed:
@@ -345,10 +345,10 @@ class Analysis:
         count = len(conditions)
 
         def apply(*columns: Column) -> Column:
-            found = F.when(columns[0], columns[count + 1])
+            case = F.when(columns[0], columns[count + 1])
             for i in range(1, count):
-                found = found.when(columns[i], columns[count + 1 + i])
-            return found.otherwise(columns[count])
+                case = case.when(columns[i], columns[count + 1 + i])
+            return case.otherwise(columns[count])
 
         return self._same(results, apply, node.at, (*conditions, *results))
 

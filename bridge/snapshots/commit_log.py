@@ -212,13 +212,13 @@ def derived(
                 },
             )
             batch["tables"].setdefault(table, commit.version)
-    found = _whole(batches)[:-1]
+    whole = _whole(batches)[:-1]
     joins: dict[tuple[str, str, str], int] = {}
-    for batch in found:
+    for batch in whole:
         for table in batch["tables"]:
             joins.setdefault(table, batch["position"])
-    last = found[-1]["position"] if found else 0
-    return found, joins | {table: position for table, position in copies.items() if position <= last}
+    last = whole[-1]["position"] if whole else 0
+    return whole, joins | {table: position for table, position in copies.items() if position <= last}
 
 
 def _whole(batches: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:

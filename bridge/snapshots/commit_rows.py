@@ -85,7 +85,7 @@ class CommitRows:
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
         histories = {table: history_of(self._spark, table[2]) for table in tables}
-        found, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
+        batches, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
         rows = [
             {
                 "subscription": subscription,
@@ -99,7 +99,7 @@ class CommitRows:
                 "recorded_at": _time(batch["last_commit_time"]) or dt.datetime.now(dt.UTC),
                 "tables": _tables(batch["tables"]),
             }
-            for batch in found
+            for batch in batches
         ]
         rows += [
             rows[0]
@@ -112,8 +112,8 @@ class CommitRows:
             }
             for table, position in (joins.items() if rows else ())
         ]
-        if found:
-            commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", found[-1]["position"])
+        if batches:
+            commits_table.append(self._spark, self.path, rows, f"{origin}/rebuilt", batches[-1]["position"])
         return len(rows)
 
     def prune(self, origin: str, before_s: float) -> int:

@@ -73,12 +73,12 @@ def ensure(spark: SparkSession, path: str) -> None:
     wanted = flat.add("tables", _TABLES)
 
     def found_or_made() -> None:  # two subscriptions may begin at once
-        found = schema_of(spark, path)
-        if found is None:
+        schema = schema_of(spark, path)
+        if schema is None:
             create_table(spark, path, wanted)
-        elif found.fieldNames() != wanted.fieldNames():
+        elif schema.fieldNames() != wanted.fieldNames():
             raise TargetError(
-                f"the Delta table at {path} is not a table of commits: its columns are {found.simpleString()}",
+                f"the Delta table at {path} is not a table of commits: its columns are {schema.simpleString()}",
                 hint="move it away; it is made again from the tables' histories",
             )
 
@@ -146,9 +146,9 @@ def tables_at(rows: DataFrame, position: int) -> list[Any]:
     each = rows.select("kind", "position", "number", F.explode("tables").alias("t"))
     here = F.col("position") <= F.lit(position)
     latest = F.max_by(F.when(here, F.struct("kind", "t")), F.when(here, F.struct("position", "number")))
-    found = each.groupBy("t.path").agg(latest.alias("newest"), F.max("position").alias("until"))
+    newest = each.groupBy("t.path").agg(latest.alias("newest"), F.max("position").alias("until"))
     return (
-        found.filter("newest.kind <> 'left'")
+        newest.filter("newest.kind <> 'left'")
         .select("newest.t.*", (F.col("until") > position).alias("later"))
         .orderBy("namespace", "name")
         .collect()

@@ -103,17 +103,17 @@ def point_of(
     # a table that joins ahead of the stream does not say where the others are
     ends = rows.filter("kind <> 'joined' OR start_lsn = end_lsn").select("position", time.alias("time"))
     wanted = _until(ends, at)
-    found = wanted.orderBy(F.desc("position"), F.desc("time")).limit(1).collect()
-    if not found:
+    last = wanted.orderBy(F.desc("position"), F.desc("time")).limit(1).collect()
+    if not last:
         oldest = ends.agg(F.min("position"), F.min("time")).collect()[0]
         since = "later" if oldest[0] is None else f"{Lsn(oldest[0])} ({_utc(oldest[1]):%F %T} UTC)"
         raise TargetError(
             f'the recorded commits of subscription "{name}" begin at {since}, after the position {at}',
             hint="tables, and records of commits, keep their history for 30 days",
         )
-    position = found[0].position
+    position = last[0].position
     tables = tuple(TableAt(*row) for row in commits_table.tables_at(rows, position))
-    return Point(name, Lsn(position), _utc(found[0].time), tables)
+    return Point(name, Lsn(position), _utc(last[0].time), tables)
 
 
 def _rows(
@@ -131,14 +131,14 @@ def _rows(
 def _origin(rows: DataFrame, path: str, subscription: str | None) -> tuple[str, str]:
     """The subscription, and the origin of its latest rows: another one begins when its state was removed."""
     latest = F.max_by("origin", F.struct("recorded_at", "number")).alias("origin")
-    found = {row.subscription: row.origin for row in rows.groupBy("subscription").agg(latest).collect()}
-    names = ", ".join(f'"{name}"' for name in sorted(found))
-    if subscription is None and len(found) == 1:
-        return next(iter(found.items()))
-    if subscription is None or subscription not in found:
+    origins = {row.subscription: row.origin for row in rows.groupBy("subscription").agg(latest).collect()}
+    names = ", ".join(f'"{name}"' for name in sorted(origins))
+    if subscription is None and len(origins) == 1:
+        return next(iter(origins.items()))
+    if subscription is None or subscription not in origins:
         wanted = "which of its subscriptions is meant" if subscription is None else f'subscription "{subscription}"'
         raise TargetError(f"{path} does not say {wanted} (it has: {names or 'none'})", hint="name the subscription")
-    return subscription, found[subscription]
+    return subscription, origins[subscription]
 
 
 def _until(ends: DataFrame, at: At) -> DataFrame:

@@ -142,12 +142,12 @@ class ChangeDecoder:
             if plan is None:
                 continue
             table = ".".join(name_of(relation))
-            for some in np.array_split(rows, -(-len(rows) // _BATCH_ROWS)):
+            for part_rows in np.array_split(rows, -(-len(rows) // _BATCH_ROWS)):
                 try:
                     decoded = messages.decode(
                         relation,
                         plan.types,
-                        some,
+                        part_rows,
                         unrepresentable=self._unrepresentable,
                         key=[i for i, column in enumerate(relation.columns) if column.is_key],
                         wanted=[position for position in plan.positions if position is not None],
@@ -155,13 +155,13 @@ class ChangeDecoder:
                 except ProtocolError as error:
                     at = error.row if isinstance(error, UnrepresentableValue) and error.row >= 0 else 0
                     column = error.column if isinstance(error, UnrepresentableValue) else None
-                    xid, commit_lsn = block.transaction_of(int(some[at]))
-                    command = COMMANDS[int(messages.tags[some[at]])]
+                    xid, commit_lsn = block.transaction_of(int(part_rows[at]))
+                    command = COMMANDS[int(messages.tags[part_rows[at]])]
                     context = ApplyContext(self._slot_name, commit_lsn, xid, table, command, column)
                     raise self._error(error, context) from error
-                operations = pa.array(_NAMES[messages.tags[some]])
+                operations = pa.array(_NAMES[messages.tags[part_rows]])
                 parts = self._images(from_old_tuples(decoded), plan, self._schema.rows[table])
-                yield self._batch(table, operations, positions.of_rows(some), parts)
+                yield self._batch(table, operations, positions.of_rows(part_rows), parts)
 
     def _plan(self, relation: Relation) -> _Plan | None:
         """How a relation's rows are read; None if they are not wanted."""

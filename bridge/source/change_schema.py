@@ -60,10 +60,10 @@ class ChangeSchema:
         self.table = table
         self.arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         expected = [field.name for field in COMMON.fields] + (list(IMAGES) if table else [TABLE.name])
-        found = schema.fieldNames()
-        if found[: len(expected)] != expected or (table is not None and len(found) > len(expected)):
+        names = schema.fieldNames()
+        if names[: len(expected)] != expected or (table is not None and len(names) > len(expected)):
             raise ConfigError(
-                f"the schema has the columns {', '.join(found)}; one of changes begins with {', '.join(expected)}",
+                f"the schema has the columns {', '.join(names)}; one of changes begins with {', '.join(expected)}",
                 hint="leave out .schema(…), or give the schema of an earlier DataFrame of this format",
             )
         self.rows: dict[str, pa.StructType] = {}

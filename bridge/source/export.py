@@ -57,9 +57,9 @@ def export_snapshot(
         for table in tables:
             stack.enter_context(TableLock(connection, table, application_name=_APPLICATION_NAME))
         replication = stack.enter_context(ReplicationConnection(connection, application_name=_APPLICATION_NAME))
-        found = replication.create_slot(
+        created = replication.create_slot(
             slot or f"pgbridge_snapshot_{replication.connection.info.backend_pid}", temporary=slot is None
         )
-        if found.name is None:
+        if created.name is None:
             raise PublisherError("the server exported no snapshot")
-        yield ExportedSnapshot(found.name, found.consistent_point, tuple(table.qualified_name for table in tables))
+        yield ExportedSnapshot(created.name, created.consistent_point, tuple(table.qualified_name for table in tables))

@@ -147,17 +147,17 @@ class LookAhead(Closing):
             return self._planned(server, end)
         stream = self._opened(start)
         server = stream.server
-        found, items = self._look(stream, end, last, max_bytes, max_rows)
-        if found is None:  # more than is held here
+        lsn, items = self._look(stream, end, last, max_bytes, max_rows)
+        if lsn is None:  # more than is held here
             whole = items[-1].end_lsn if items else Lsn(min(last, max(end, start.lsn + HELD_BYTES)))
             self._release()
             return self._planned(server, whole)
         if not items:
             idle_s = time.monotonic() - self._last_batch_s
-            if target is None and found >= flushed and idle_s < self._options.idle_interval_s:
+            if target is None and lsn >= flushed and idle_s < self._options.idle_interval_s:
                 return self._nothing(start)
-        self._held = Held(start, server.offset(found), self._decoded(items))
-        return self._planned(server, found)
+        self._held = Held(start, server.offset(lsn), self._decoded(items))
+        return self._planned(server, lsn)
 
     def _nothing(self, start: Offset) -> Offset:
         self._quiet_until_s = time.monotonic() + _QUIET_S
@@ -219,8 +219,8 @@ class LookAhead(Closing):
         limits = BatchLimits(max_rows or _NO_LIMIT, HELD_BYTES, 0)
         items: list[Item] = []
         while True:
-            some, complete = stream.take(end, limits)
-            items += some
+            taken, complete = stream.take(end, limits)
+            items += taken
             large = sum(item.memory_bytes for item in items) > HELD_BYTES or any(
                 isinstance(item, Transaction) and item.spooled is not None for item in items
             )

@@ -37,23 +37,23 @@ class Offset:
         return {"lsn": str(self.lsn), "system_identifier": self.system_identifier, **timeline, **certain}
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Offset:
+    def of(cls, fields: Mapping[str, Any]) -> Offset:
         """Read an offset of a checkpoint.
 
         Raises:
             StateError: It is none of this source.
         """
         try:
-            timeline, certain = found.get("timeline"), found.get("timeline_lsn")
+            timeline, certain = fields.get("timeline"), fields.get("timeline_lsn")
             return cls(
-                Lsn.parse(found["lsn"]),
-                str(found["system_identifier"]),
+                Lsn.parse(fields["lsn"]),
+                str(fields["system_identifier"]),
                 None if timeline is None else int(timeline),
                 None if certain is None else Lsn.parse(certain),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(
-                f'the checkpoint has an offset that format("pgoutput") did not write: {found}',
+                f'the checkpoint has an offset that format("pgoutput") did not write: {fields}',
                 hint="give the query a checkpointLocation of its own",
             ) from error
 

@@ -90,23 +90,23 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: One is missing, unknown, or has a value that it cannot have.
     """
-    found = _Options(options, _BOTH | _STREAM_ONLY, "readStream")
-    slot = found.required("slot")
+    read = _Options(options, _BOTH | _STREAM_ONLY, "readStream")
+    slot = read.required("slot")
     if not _SLOT_NAME.fullmatch(slot):
         raise ConfigError(f'option "slot": "{slot}" is no name of a slot: 1 to 63 lower case letters, digits and _')
-    rows = found.number("maxRowsPerTrigger", least=1)
+    rows = read.number("maxRowsPerTrigger", least=1)
     return SourceOptions(
-        found.required("connection"),
-        found.names("publication"),
-        found.table(),
+        read.required("connection"),
+        read.names("publication"),
+        read.table(),
         slot,
-        create_slot=found.choice("create_slot", "false", "true") == "true",
-        max_bytes=found.size("maxBytesPerTrigger", DEFAULT_MAX_BYTES),
+        create_slot=read.choice("create_slot", "false", "true") == "true",
+        max_bytes=read.size("maxBytesPerTrigger", DEFAULT_MAX_BYTES),
         max_rows=None if rows is None else int(rows),
-        idle_interval_s=found.seconds("idleIntervalSeconds", 60.0),
-        slot_timeout_s=found.seconds("slotTimeoutSeconds", 120.0),
-        unrepresentable="null" if found.choice("unrepresentable", "error", "null") == "null" else "error",
-        unknown_tables="ignore" if found.choice("unknownTables", "error", "ignore") == "ignore" else "error",
+        idle_interval_s=read.seconds("idleIntervalSeconds", 60.0),
+        slot_timeout_s=read.seconds("slotTimeoutSeconds", 120.0),
+        unrepresentable="null" if read.choice("unrepresentable", "error", "null") == "null" else "error",
+        unknown_tables="ignore" if read.choice("unknownTables", "error", "ignore") == "ignore" else "error",
     )
 
 
@@ -116,16 +116,16 @@ def snapshot_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: One is missing, unknown, or has a value that it cannot have.
     """
-    found = _Options(options, _BOTH | _SNAPSHOT_ONLY, "read")
-    table = found.table()
+    read = _Options(options, _BOTH | _SNAPSHOT_ONLY, "read")
+    table = read.table()
     if table is None:
         raise ConfigError('option "table" is missing: a snapshot is of one table, as in "public.orders"')
     return SourceOptions(
-        found.required("connection"),
-        found.names("publication"),
+        read.required("connection"),
+        read.names("publication"),
         table,
-        unrepresentable="null" if found.choice("unrepresentable", "error", "null") == "null" else "error",
-        snapshot=found.get("snapshot"),
+        unrepresentable="null" if read.choice("unrepresentable", "error", "null") == "null" else "error",
+        snapshot=read.get("snapshot"),
     )
 
 
@@ -153,12 +153,12 @@ class _Options:
         """Names with commas between them; a name with a comma in it stands in double quotes."""
         text = self.required(name)
         parts = re.findall(r'\s*("(?:[^"]|"")*"|[^,"]+)\s*(?:,|$)', text)
-        found = tuple(
+        names = tuple(
             part[1:-1].replace('""', '"') if part.startswith('"') else part.strip() for part in parts if part.strip()
         )
-        if not found or len(set(found)) < len(found):
+        if not names or len(set(names)) < len(names):
             raise ConfigError(f'option "{name}": names with commas between them, each once, not "{text}"')
-        return found
+        return names
 
     def table(self) -> str | None:
         value = self._found.get("table")
@@ -196,8 +196,8 @@ class _Options:
         text = self._found.get(name)
         if text is None:
             return default
-        found = _SIZE.fullmatch(text.strip())
-        value = int(found[1]) << _UNITS[found[2].lower()] if found else 0
+        match = _SIZE.fullmatch(text.strip())
+        value = int(match[1]) << _UNITS[match[2].lower()] if match else 0
         if value < 1:
             raise ConfigError(f'option "{name}" is a size such as 67108864, 64m or 1g, not "{text}"')
         return value

@@ -64,14 +64,14 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     tables = publisher.tables(options.publications)
     if options.table is None:
         return tables
-    found = [table for table in tables if table.qualified_name == options.table]
-    if not found:
+    chosen = [table for table in tables if table.qualified_name == options.table]
+    if not chosen:
         names = ", ".join(table.qualified_name for table in tables) or "none"
         raise PublisherError(
             f'table "{options.table}" is not published by {", ".join(options.publications)}',
             hint=f"published are: {names}",
         )
-    return found
+    return chosen
 
 
 def check_server(publisher: Publisher, replication: ReplicationConnection, *offsets: Offset) -> Server:

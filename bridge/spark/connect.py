@@ -266,8 +266,8 @@ def _import() -> None:
 def _check(session: SparkSession, server: str, required: Mapping[str, str]) -> None:
     lacking = {}
     for key, value in required.items():
-        found = session.conf.get(key, None) or ""
-        if value.lower() not in (one.strip().lower() for one in found.split(",")):
+        values = session.conf.get(key, None) or ""
+        if value.lower() not in (one.strip().lower() for one in values.split(",")):
             lacking[key] = value
     if lacking:
         options = " ".join(f"--conf {key}={value}" for key, value in lacking.items())

@@ -111,8 +111,8 @@ def executor_hint(error: BaseException) -> str:
     """Return what an operator can do about an error of Spark's executors; empty for other errors."""
     text = str(error)
     for pattern, hint in _EXECUTOR_HINTS:
-        if found := re.search(pattern, text):
-            return hint.format(**found.groupdict())
+        if match := re.search(pattern, text):
+            return hint.format(**match.groupdict())
     return ""
 
 

@@ -54,8 +54,8 @@ class DeltaJars:
     def known(self) -> list[str] | None:
         """Return the jars' paths; None if no resolution is recorded, or if one of its files is missing or differs."""
         try:
-            found: Any = json.loads(self.record.read_text(encoding="utf-8"))
-            jars = [(str(path), int(size)) for path, size in found["jars"]]
+            record: Any = json.loads(self.record.read_text(encoding="utf-8"))
+            jars = [(str(path), int(size)) for path, size in record["jars"]]
             unchanged = all(Path(path).stat().st_size == size for path, size in jars)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -76,9 +76,9 @@ class DeltaJars:
         # Ivy names a file <group>_<artifact>-<version>.jar
         kept = [path for path in paths if _artifact(Path(path).name.partition("_")[2]) not in own]
         with contextlib.suppress(OSError):
-            found = [(path, Path(path).stat().st_size) for path in kept]
+            sizes = [(path, Path(path).stat().st_size) for path in kept]
             self.folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"packages": dict(self.packages), "jars": found}, indent=1)
+            text = json.dumps({"packages": dict(self.packages), "jars": sizes}, indent=1)
             with tempfile.NamedTemporaryFile("w", dir=self.folder, encoding="utf-8", delete=False) as file:
                 file.write(text)
             Path(file.name).rename(self.record)  # others see all of it or nothing

@@ -53,11 +53,11 @@ def with_s3(settings: Mapping[str, str], warehouses: Iterable[str], *, own_spark
     """
     if not any(map(is_s3, warehouses)):
         return dict(settings)
-    found = {**DEFAULTS, **settings}
+    combined = {**DEFAULTS, **settings}
     if own_spark and not any("hadoop-aws" in settings.get(key, "") for key in _JARS):
         for key, names in (("spark.jars.packages", _PACKAGES), ("spark.jars.excludes", (_BUNDLE,))):
-            found[key] = ",".join([*filter(None, settings.get(key, "").split(",")), *names])
-    return found
+            combined[key] = ",".join([*filter(None, settings.get(key, "").split(",")), *names])
+    return combined
 
 
 def is_s3(warehouse: str) -> bool:

@@ -389,8 +389,8 @@ def interrupt(session: SparkSession) -> None:
 def interrupt_companion(session: SparkSession, name: str) -> None:
     """Interrupt the running jobs of one companion, if it was made."""
     with _lock:
-        found = _companions.get(session, {}).get(name)
-    _interrupt([] if found is None else [found])
+        companion = _companions.get(session, {}).get(name)
+    _interrupt([] if companion is None else [companion])
 
 
 def _interrupt(sessions: Iterable[SparkSession]) -> None:

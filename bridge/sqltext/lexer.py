@@ -116,10 +116,10 @@ def tokens(text: str) -> list[Token]:
     Raises:
         Refused: PostgreSQL would not read the text, or would cut off an identifier; with the place.
     """
-    found: list[Token] = []
-    while not found or found[-1].kind is not Kind.END:
-        found.append(_token(text, found[-1].end if found else 0))
-    return found
+    read: list[Token] = []
+    while not read or read[-1].kind is not Kind.END:
+        read.append(_token(text, read[-1].end if read else 0))
+    return read
 
 
 def _token(text: str, at: int) -> Token:
@@ -127,17 +127,17 @@ def _token(text: str, at: int) -> Token:
     at = _space_end(text, at)
     if at == len(text):
         return Token(Kind.END, "", "", at, at)
-    found = _START.match(text, at)
-    if found is None:
+    match = _START.match(text, at)
+    if match is None:
         raise Refused(f'syntax error at or near "{text[at]}"', at)
-    return _READERS[str(found.lastgroup)](text, found)
+    return _READERS[str(match.lastgroup)](text, match)
 
 
 def _space_end(text: str, at: int) -> int:
     """Return the index at which white space and comments end."""
     while True:
-        if found := _SPACE.match(text, at):
-            at = found.end()
+        if match := _SPACE.match(text, at):
+            at = match.end()
         elif text.startswith("/*", at):
             at = _comment_end(text, at)
         else:
@@ -159,10 +159,10 @@ def _made(kind: Kind, value: str, text: str, start: int, end: int) -> Token:
     return Token(kind, value, text[start:end], start, end)
 
 
-def _word(_text: str, found: re.Match[str]) -> Token:
+def _word(_text: str, match: re.Match[str]) -> Token:
     # downcase_identifier: in a multibyte encoding, only ASCII letters are folded
-    name = _not_too_long(found[0].translate(_LOWER), found.start())
-    return Token(Kind.WORD, name, found[0], *found.span())
+    name = _not_too_long(match[0].translate(_LOWER), match.start())
+    return Token(Kind.WORD, name, match[0], *match.span())
 
 
 def _not_too_long(name: str, at: int) -> str:
@@ -173,23 +173,23 @@ def _not_too_long(name: str, at: int) -> str:
     return name
 
 
-def _quoted(text: str, found: re.Match[str]) -> Token:
-    start = found.start()
-    body = _NAME_BODY.match(text, found.end())
+def _quoted(text: str, match: re.Match[str]) -> Token:
+    start = match.start()
+    body = _NAME_BODY.match(text, match.end())
     if body is None:
         raise Refused("unterminated quoted identifier", start)
     name, end = body[1].replace('""', '"'), body.end()
-    if found[0] != '"':
+    if match[0] != '"':
         name, end = _with_unicode_escapes(text, name, start, end)
     if not name:
         raise Refused("zero-length delimited identifier", start)
     return _made(Kind.QUOTED, _not_too_long(name, start), text, start, end)
 
 
-def _string(text: str, found: re.Match[str]) -> Token:
+def _string(text: str, match: re.Match[str]) -> Token:
     """A string in quotes, with its continuations on further lines."""
-    start, end = found.span()
-    prefix = found[0][0].upper()
+    start, end = match.span()
+    prefix = match[0][0].upper()
     body = _ESCAPED_BODY if prefix == "E" else _BODY
     bodies = []
     while True:
@@ -216,10 +216,10 @@ def _without_escapes(bodies: list[str], at: int) -> tuple[Kind, str]:
     """The text of E'…', of kind BYTES where it depends on the server's encoding."""
     kind = Kind.STRING
 
-    def character(found: re.Match[str]) -> str:
+    def character(escape: re.Match[str]) -> str:
         nonlocal kind
-        octal, hexadecimal, short, long, other = found.groups()
-        if found[0] == "''":
+        octal, hexadecimal, short, long, other = escape.groups()
+        if escape[0] == "''":
             return "'"
         if other is not None:
             if other in "uU":
@@ -263,49 +263,49 @@ def _with_unicode_escapes(text: str, value: str, start: int, end: int) -> tuple[
         if not _ESCAPE_CHARACTER.fullmatch(escape):
             raise Refused("invalid Unicode escape character", at)
 
-    def character(found: re.Match[str]) -> str:
-        if found[0] == escape * 2:
+    def character(match: re.Match[str]) -> str:
+        if match[0] == escape * 2:
             return escape
-        if found[0] == escape:
+        if match[0] == escape:
             raise Refused("invalid Unicode escape", start)
-        return _character(found[1] or found[2], start)
+        return _character(match[1] or match[2], start)
 
     mark = re.escape(escape)
     value = re.sub(rf"{mark}(?:([0-9A-Fa-f]{{4}})|\+([0-9A-Fa-f]{{6}})|{mark})?", character, value)
     return _paired(value, start), end
 
 
-def _dollar(text: str, found: re.Match[str]) -> Token:
-    start, end = found.span()
-    close = text.find(found[0], end)
+def _dollar(text: str, match: re.Match[str]) -> Token:
+    start, end = match.span()
+    close = text.find(match[0], end)
     if close < 0:
         raise Refused("unterminated dollar-quoted string", start)
-    return _made(Kind.STRING, text[end:close], text, start, close + len(found[0]))
+    return _made(Kind.STRING, text[end:close], text, start, close + len(match[0]))
 
 
-def _number(text: str, found: re.Match[str]) -> Token:
-    value = found[0].replace("_", "")
-    if _JUNK.match(text, found.end()):
-        raise Refused("trailing junk after numeric literal", found.start())
-    if found.lastgroup == "radix":
+def _number(text: str, match: re.Match[str]) -> Token:
+    value = match[0].replace("_", "")
+    if _JUNK.match(text, match.end()):
+        raise Refused("trailing junk after numeric literal", match.start())
+    if match.lastgroup == "radix":
         value = str(int(value, 0))
     kind = Kind.INTEGER if value.isdigit() else Kind.DECIMAL
-    return Token(kind, value, found[0], *found.span())
+    return Token(kind, value, match[0], *match.span())
 
 
-def _parameter(text: str, found: re.Match[str]) -> Token:
-    if _JUNK.match(text, found.end()):
-        raise Refused("trailing junk after parameter", found.start())
-    return Token(Kind.PARAMETER, found[0], found[0], *found.span())
+def _parameter(text: str, match: re.Match[str]) -> Token:
+    if _JUNK.match(text, match.end()):
+        raise Refused("trailing junk after parameter", match.start())
+    return Token(Kind.PARAMETER, match[0], match[0], *match.span())
 
 
-def _mark(_text: str, found: re.Match[str]) -> Token:
-    return Token(Kind.MARK, found[0], found[0], *found.span())
+def _mark(_text: str, match: re.Match[str]) -> Token:
+    return Token(Kind.MARK, match[0], match[0], *match.span())
 
 
-def _operator(_text: str, found: re.Match[str]) -> Token:
+def _operator(_text: str, match: re.Match[str]) -> Token:
     """The longest operator at the start of a run of operator characters."""
-    run, start = found[0], found.start()
+    run, start = match[0], match.start()
     if comment := re.search(r"--|/\*", run):
         run = run[: comment.start()]
     # a sign at the end is the next operand's, unless the operator has a character that SQL's operators do not have

@@ -45,8 +45,8 @@ def parse(text: str) -> syntax.Node:
 
 
 class _Parser(TokenReader):
-    def __init__(self, found: list[Token]) -> None:
-        super().__init__(found)
+    def __init__(self, tokens: list[Token]) -> None:
+        super().__init__(tokens)
         self._depth = 0
 
     # operators

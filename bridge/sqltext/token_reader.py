@@ -40,15 +40,15 @@ class TokenReader:
 
     def take_word(self, *words: str) -> bool:
         """Take the next token if it is one of these words."""
-        found = self.token.is_word(*words)
-        self._next += found
-        return found
+        taken = self.token.is_word(*words)
+        self._next += taken
+        return taken
 
     def take_symbol(self, symbol: str) -> bool:
         """Take the next token if it is this mark or operator."""
-        found = self.token.is_symbol(symbol)
-        self._next += found
-        return found
+        taken = self.token.is_symbol(symbol)
+        self._next += taken
+        return taken
 
     def expect_word(self, *words: str) -> str:
         """Take one of these words, or any word if none is given.
@@ -154,22 +154,22 @@ class TokenReader:
         return TypeName(at, name, modifiers, is_array)
 
     def _array_bounds(self, at: int) -> bool:
-        found = False
+        is_array = False
         while self.take_symbol("["):
-            if found:
+            if is_array:
                 raise Refused("multidimensional arrays are not translated", at)
-            found = True
+            is_array = True
             if self.token.kind is Kind.INTEGER:
                 self.integer()
             self.expect_symbol("]")
-        return found
+        return is_array
 
     def _modifiers(self) -> tuple[int, ...]:
         if not self.token.is_symbol("(") or self.peek().kind is not Kind.INTEGER:
             return ()
         self.advance()
-        found = [self.integer()]
+        modifiers = [self.integer()]
         while self.take_symbol(","):
-            found.append(self.integer())
+            modifiers.append(self.integer())
         self.expect_symbol(")")
-        return tuple(found)
+        return tuple(modifiers)

@@ -57,16 +57,16 @@ def filled_columns(schema: str, properties: Mapping[str, str]) -> dict[str, Fill
         properties: The table's properties (`configuration`).
     """
     checks = {key.removeprefix(_CHECK): text for key, text in properties.items() if key.startswith(_CHECK)}
-    found = {}
+    fillings = {}
     for field in json.loads(schema)["fields"]:
         name, how = field["name"], _filled(field)
         unmet = (check for check, condition in checks.items() if is_unmet(condition, name))
-        found[name] = Filling(
+        fillings[name] = Filling(
             how,
             next(unmet, "") if how == "null" else "",
             field["metadata"]["CURRENT_DEFAULT"] if how == "default" else "",
         )
-    return found
+    return fillings
 
 
 def _filled(field: Mapping[str, Any]) -> Filled:

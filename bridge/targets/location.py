@@ -31,9 +31,9 @@ def table_location(warehouse: str, namespace: str, name: str) -> str:
     catalog = CatalogWarehouse.of(warehouse)
     if catalog is None:
         return table_path(warehouse, namespace, name)
-    found = unsupported_name(warehouse, namespace, name)
-    if found is not None:
-        raise TargetError(f'the Delta table of "{namespace}.{name}" has no place: {found}')
+    reason = unsupported_name(warehouse, namespace, name)
+    if reason is not None:
+        raise TargetError(f'the Delta table of "{namespace}.{name}" has no place: {reason}')
     return f"{PREFIX}{catalog.catalog}.{catalog.namespace or folded(namespace)}.{folded(name)}"
 
 

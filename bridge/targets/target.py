@@ -156,7 +156,7 @@ class Target:
                 f"replicated column{plural}: {listed}",
                 hint=f"run in Spark: ALTER TABLE {sql_name(self.path)} ADD COLUMNS ({added})",
             )
-        found = []
+        fitting = []
         for column in columns:
             fitted = fields[column.name].fitted(column.type)
             if fitted is None:
@@ -165,8 +165,8 @@ class Target:
                     f"{fields[column.name].sql_type}, but the published values are {sql_type(column.type.arrow)}",
                     hint=f"the Delta table at {self.path} must have the type of the published column, or a wider one",
                 )
-            found.append(replace(column, type=fitted))
-        return tuple(found)
+            fitting.append(replace(column, type=fitted))
+        return tuple(fitting)
 
 
 def unrepresentable_hint(*, in_key: bool) -> str:

@@ -67,19 +67,19 @@ def _doubles(reals: pa.Array) -> pa.Array:
     """
     doubles = reals.cast(pa.string()).cast(pa.float64())
     exact = reals.to_numpy(zero_copy_only=False).astype(np.float32)
-    found = doubles.to_numpy(zero_copy_only=False).copy()
-    halfway = np.zeros(len(found), np.bool_)
+    numbers = doubles.to_numpy(zero_copy_only=False).copy()
+    halfway = np.zeros(len(numbers), np.bool_)
     with np.errstate(over="ignore", invalid="ignore"):
         for towards in (np.inf, -np.inf):
             neighbour = np.nextafter(exact, np.float32(towards)).astype(np.float64)
-            halfway |= found == (exact.astype(np.float64) + neighbour) / 2
-    halfway &= np.isfinite(found)
+            halfway |= numbers == (exact.astype(np.float64) + neighbour) / 2
+    halfway &= np.isfinite(numbers)
     if not halfway.any():
         return doubles
     with localcontext(prec=_EXACT_DIGITS):
         for index in np.flatnonzero(halfway).tolist():
-            found[index] = _shortest(exact[index])
-    return pa.array(found, mask=np.asarray(reals.is_null()))
+            numbers[index] = _shortest(exact[index])
+    return pa.array(numbers, mask=np.asarray(reals.is_null()))
 
 
 def _shortest(real: np.float32) -> float:

@@ -101,16 +101,16 @@ class SpoolFile:
     ) -> None:
         begin = first
         while begin < last:
-            some = rows.part(begin, min(last, begin + _BLOCK_ROWS))
-            sizes = np.cumsum(some.lengths)
+            block = rows.part(begin, min(last, begin + _BLOCK_ROWS))
+            sizes = np.cumsum(block.lengths)
             if sizes[-1] > _BLOCK_BYTES:
-                some = rows.part(begin, begin + max(1, int(np.searchsorted(sizes, _BLOCK_BYTES))))
-            ids = RowMessages(some, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+                block = rows.part(begin, begin + max(1, int(np.searchsorted(sizes, _BLOCK_BYTES))))
+            ids = RowMessages(block, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
             self.relation_ids.update(np.unique(ids).tolist())
-            _write_rows(file, some)
-            self.rows += len(some)
-            self.largest_row = max(self.largest_row, largest_row(some, in_stream=in_stream))
-            begin += len(some)
+            _write_rows(file, block)
+            self.rows += len(block)
+            self.largest_row = max(self.largest_row, largest_row(block, in_stream=in_stream))
+            begin += len(block)
             between()
 
     def keep(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:

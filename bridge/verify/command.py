@@ -49,8 +49,8 @@ def rate_of(text: str) -> float:
     Raises:
         ConfigError: It is no such rate, or is not above 0.
     """
-    found = _SIZE.fullmatch(text.strip())
-    rate = float(found[1]) * (1 << _UNITS[found[2].lower()]) if found else 0.0
+    match = _SIZE.fullmatch(text.strip())
+    rate = float(match[1]) * (1 << _UNITS[match[2].lower()]) if match else 0.0
     if rate <= 0:
         raise ConfigError(f'--max-rate is bytes a second, as 50MB, not "{text}"')
     return rate
@@ -155,10 +155,10 @@ def render(document: dict[str, Any]) -> RenderableType:
         table = Table(box=None, pad_edge=False)
         for title, justify in (("table", "left"), ("rows", "right"), ("equal", "left")):
             table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]  # two literals
-        for found in one["tables"]:
-            table.add_row(Text(found["relation"]), f"{found['rows']:,}", Text(_said(found)))
+        for verified in one["tables"]:
+            table.add_row(Text(verified["relation"]), f"{verified['rows']:,}", Text(_said(verified)))
         parts += [Text(f"{one['subscription']}: as of {one['lsn']}"), table]
-        parts += [Text(line) for found in one["tables"] for line in _lines(found)]
+        parts += [Text(line) for verified_table in one["tables"] for line in _lines(verified_table)]
     return Group(*parts)
 
 

@@ -78,7 +78,7 @@ def explained(
     buckets: Iterable[int],
     source: Buckets,
     target: Buckets,
-    found: Counter[tuple[str, int]],
+    in_source: Counter[tuple[str, int]],
     there: Counter[tuple[str, int]],
     bucket_of: Callable[[int], int],
 ) -> bool:
@@ -86,7 +86,7 @@ def explained(
 
     Args:
         target: Delta's.
-        found: How many rows the source has of each, by the hashes of its key and of itself.
+        in_source: How many rows the source has of each, by the hashes of its key and of itself.
         there: The same of Delta.
         bucket_of: Tells a hash's bucket.
     """
@@ -94,7 +94,7 @@ def explained(
         lambda: [0, 0],
         {bucket: list(_less(source.get(bucket, _NOTHING), target.get(bucket, _NOTHING))[:2]) for bucket in buckets},
     )
-    for rows, sign in ((found, -1), (there, 1)):
+    for rows, sign in ((in_source, -1), (there, 1)):
         for (_, hashed), number in rows.items():
             sums = left[bucket_of(hashed)]
             sums[0] += sign * number
@@ -125,7 +125,7 @@ def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int
     for counted, by_key in ((missing, lost), (extra, more)):
         for (key, _), rows in counted.items():
             by_key[key] += rows
-    found: list[Difference] = []
+    differing_rows: list[Difference] = []
     for key in sorted(lost.keys() | more.keys()):
         changed = min(lost.get(key, 0), more.get(key, 0)) if keyed else 0
         counts: tuple[tuple[Outcome, int], ...] = (
@@ -133,5 +133,5 @@ def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int
             ("missing", lost.get(key, 0) - changed),
             ("extra", more.get(key, 0) - changed),
         )
-        found += [Difference(outcome, key, rows) for outcome, rows in counts if rows]
-    return found
+        differing_rows += [Difference(outcome, key, rows) for outcome, rows in counts if rows]
+    return differing_rows

@@ -49,7 +49,7 @@ def repair(
     spark: SparkSession,
     source: Source,
     target: TargetVersion,
-    found: Collection[Difference],
+    differences: Collection[Difference],
     *,
     subscription: Subscription,
     published: Published,
@@ -62,7 +62,7 @@ def repair(
         spark: The session that writes.
         source: The source's snapshot.
         target: The version that was verified.
-        found: What differs.
+        differences: The rows to repair.
         published: What is published.
         app_id: Delta's application id of the subscription's commits.
         lsn: The LSN that Delta is at.
@@ -92,15 +92,15 @@ def repair(
         ranges=[BlockRange()],
         columns=[TargetColumn(one.name, replace(one.type, arrow=one.target, place=one.place)) for one in table.columns],
     )
-    batches = list(copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [one.key for one in found])))
+    batches = list(copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [one.key for one in differences])))
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
     names = [one.name for one in table.columns]
-    extra = target.rows_of([one.key for one in found if one.outcome == "extra"])
+    extra = target.rows_of([one.key for one in differences if one.outcome == "extra"])
     gone = as_frame(spark, extra.select(*map(quoted, table.key)).distinct().toArrow())  # in the session that writes
     if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
         raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
     changes = _changes(rows, gone, table.key)
-    compared = as_frame(spark, target.rows_of([one.key for one in found]).select(*map(quoted, names)).toArrow())
+    compared = as_frame(spark, target.rows_of([one.key for one in differences]).select(*map(quoted, names)).toArrow())
     stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
 
     def commit() -> None:

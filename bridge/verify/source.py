@@ -141,19 +141,19 @@ class Source(Closing):
         Returns:
             By relid, why a table cannot be read: another session has a lock, or has rewritten it since the snapshot.
         """
-        found: dict[int, str] = {}
+        could_not: dict[int, str] = {}
         for table in tables:
             statement = f"EXPLAIN {select_statement(table)}{where_clause(table.row_filters)}"
             try:
                 with self._connection.transaction():  # a savepoint
                     self._connection.execute(statement.encode())  # planning locks a partitioned table's leaves, too
                     if rows_made_anew(self._connection, table):
-                        found[table.relid] = "it was rewritten meanwhile (TRUNCATE or ALTER TABLE)"
+                        could_not[table.relid] = "it was rewritten meanwhile (TRUNCATE or ALTER TABLE)"
             except psycopg.errors.LockNotAvailable:
-                found[table.relid] = "another session has locked it"
+                could_not[table.relid] = "another session has locked it"
             except psycopg.Error as error:
                 raise translated(error, f'cannot read table "{table.qualified_name}"') from error
-        return found
+        return could_not
 
     def leaves_out_changes(self, publications: Sequence[str]) -> bool:
         """Whether one of the publications does not publish all kinds of changes."""
@@ -173,8 +173,8 @@ class Source(Closing):
 
     def declarations(self, relid: int) -> dict[str, str]:
         """The types of a table's columns as SQL, by the columns' names; of a domain the type beneath it."""
-        found: dict[str, str] = dict(self.query(sql.load("column_types"), {"relid": relid}))
-        return found
+        declared: dict[str, str] = dict(self.query(sql.load("column_types"), {"relid": relid}))
+        return declared
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

@@ -101,7 +101,7 @@ class SourceTable:
             within: Only rows of these buckets, as they are without `bits`; all if there are none.
             bits: How many bits of a hash its bucket has.
         """
-        found: Buckets = {}
+        sums_of: Buckets = {}
         left_out = self._left_out(but)
         conditions = [self.table.in_source_buckets("h", within)] * bool(within) + [left_out] * bool(left_out)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -120,9 +120,9 @@ class SourceTable:
                 f"FROM ({inner}{of_range} OFFSET 0) AS r{where} GROUP BY 1"  # OFFSET 0: the hash is computed once
             )
             for bucket, *more in self.source.query(statement):
-                so_far = found.get(bucket, (0,) * len(more))
-                found[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
-        return {bucket: bucket_sums(*sums) for bucket, sums in found.items()}
+                so_far = sums_of.get(bucket, (0,) * len(more))
+                sums_of[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
+        return {bucket: bucket_sums(*sums) for bucket, sums in sums_of.items()}
 
     def rows(
         self,
@@ -132,7 +132,7 @@ class SourceTable:
         bits: int = BUCKET_BITS,
     ) -> Counter[tuple[str, int]]:
         """Count the rows of some buckets, by the hashes of their keys and of themselves."""
-        found: Counter[tuple[str, int]] = Counter()
+        counts: Counter[tuple[str, int]] = Counter()
         names = [quote_identifier(one.name) for one in self.table.columns]
         inner = select_statement(self.table.published, [*names, f"{self.table.source_hash} AS {_HASH}"])
         left_out = self._left_out(but)
@@ -148,8 +148,8 @@ class SourceTable:
                 "GROUP BY 1, 2"
             )
             for key, row_hash, number in self.source.query(statement):
-                found[key, int(row_hash)] += number
-        return found
+                counts[key, int(row_hash)] += number
+        return counts
 
     def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
         """The same of rows with some keys, which an index finds."""

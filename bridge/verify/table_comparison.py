@@ -72,11 +72,11 @@ class TableComparison:
             self.progress(table.relation, done, total)
 
         def both(within: Collection[int] = (), bits: int = BUCKET_BITS) -> tuple[Buckets, Buckets]:
-            found, there = self._both(
+            in_source, there = self._both(
                 lambda: self.source.buckets(extent, touched, read, within, bits),
                 lambda: self.target.buckets(touched, within, bits),
             )
-            return self._moved(found, came, went, within, bits), there
+            return self._moved(in_source, came, went, within, bits), there
 
         expected, actual = both()
         verdict.rows = sum(count for count, *_ in expected.values())
@@ -93,13 +93,13 @@ class TableComparison:
         looked_into = _first(buckets, expected, actual)
         verdict.partly = len(looked_into) < len(buckets)
         if looked_into:
-            found, there = self._both(
+            in_source, there = self._both(
                 lambda: self.source.rows(extent, looked_into, touched, bits),
                 lambda: self.target.rows(looked_into, touched, bits),
             )
-            found.update(self._only(came, looked_into, bits))
-            found.subtract(self._only(went, looked_into, bits))
-            verdict.differences += differences(+found, there, keyed=table.keyed)
+            in_source.update(self._only(came, looked_into, bits))
+            in_source.subtract(self._only(went, looked_into, bits))
+            verdict.differences += differences(+in_source, there, keyed=table.keyed)
         if ahead and touched:
             wanted = Counter((key, hashed) for key, hashed in ended.values() if hashed is not None)
             verdict.rows += sum(wanted.values())
@@ -123,13 +123,13 @@ class TableComparison:
         touched: Collection[str],
     ) -> bool:
         """Whether the rows with some keys are all that differs; they are read by their keys."""
-        found, there = (
+        in_source, there = (
             Counter({one: count for one, count in rows.items() if one[0] not in touched})
             for rows in self._both(lambda: self.source.with_keys(keys), lambda: self.target.with_keys(keys))
         )
-        if not explained(buckets, expected, actual, found, there, self.source.table.bucket_of):
+        if not explained(buckets, expected, actual, in_source, there, self.source.table.bucket_of):
             return False
-        self.verdict.differences += differences(found, there, keyed=self.source.table.keyed)
+        self.verdict.differences += differences(in_source, there, keyed=self.source.table.keyed)
         return True
 
     def _only(
@@ -149,16 +149,16 @@ class TableComparison:
         bits: int,
     ) -> Buckets:
         """Return the buckets with rows that came and without those that went."""
-        found = dict(buckets)
+        moved = dict(buckets)
         for rows, sign in ((came, 1), (went, -1)):
             for (_, hashed), number in (self._only(rows, within) if within else rows).items():
                 bucket = self.source.table.bucket_of(hashed, bits)
-                count, total, *numbers = found.get(bucket, (0, 0))
-                found[bucket] = count + sign * number, total + sign * number * hashed, *numbers
-        return {bucket: one for bucket, one in found.items() if any(one)}
+                count, total, *numbers = moved.get(bucket, (0, 0))
+                moved[bucket] = count + sign * number, total + sign * number * hashed, *numbers
+        return {bucket: one for bucket, one in moved.items() if any(one)}
 
     def _shown(
-        self, found: Sequence[Difference], numbers: Sequence[tuple[int, ...]] | None, touched: Mapping[str, Texts]
+        self, differing: Sequence[Difference], numbers: Sequence[tuple[int, ...]] | None, touched: Mapping[str, Texts]
     ) -> list[Shown]:
         """Return the differences as they are shown.
 
@@ -166,7 +166,7 @@ class TableComparison:
             numbers: Keys among which untouched rows are that differ; None if that is not known.
             touched: Touched keys, by their hashes: what the source has there is what the stream says.
         """
-        keys = [one.key for one in found]
+        keys = [one.key for one in differing]
         ended = [touched[key] for key in keys if key in touched]
         untouched = [key for key in keys if key not in touched]
         among = self._among(numbers, ended)
@@ -179,7 +179,7 @@ class TableComparison:
         names = [one.name for one in self.source.table.columns]
         key_names = {one.name for one in self.source.table.identifying}
         shown = []
-        for one in found:
+        for one in differing:
             source, target = there.get(one.key), here.get(one.key)
             values = source or target or [(None, None)] * len(names)
             key = {name: text for name, (_, text) in zip(names, values, strict=True) if name in key_names}

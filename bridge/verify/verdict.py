@@ -82,9 +82,9 @@ def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, A
     }
 
 
-def _counts(found: Sequence[Difference]) -> Mapping[str, int]:
+def _counts(differences: Sequence[Difference]) -> Mapping[str, int]:
     counts = Counter[str]()
-    for one in found:
+    for one in differences:
         counts[one.outcome] += one.rows
     return dict(sorted(counts.items()))
 

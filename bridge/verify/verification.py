@@ -137,12 +137,12 @@ class Verification:
         if published is None:
             raise VerifyError("it is not published any more, or under another name")
         try:
-            found = read_target_schema(self.spark, rel.path, mode)
-            if found is None:
+            schema = read_target_schema(self.spark, rel.path, mode)
+            if schema is None:
                 existing_schema(self.spark, rel.path)  # says so, and what to do
         except BridgeError as error:
             raise VerifyError(str(error)) from error
-        fields = {field.name: field for field in found or ()}
+        fields = {field.name: field for field in schema or ()}
         types = self.published.types([(column.type_oid, column.typmod) for column in published.columns])
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):

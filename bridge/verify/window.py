@@ -201,16 +201,16 @@ class Window:
 
 
 def _texts(values: Tuple) -> list[object]:
-    found: list[object] = []
+    texts: list[object] = []
     for value in values:
         match value.kind:
             case ValueKind.NULL:
-                found.append(None)
+                texts.append(None)
             case ValueKind.UNCHANGED_TOAST:
-                found.append(UNCHANGED)
+                texts.append(UNCHANGED)
             case _:
-                found.append(value.data.decode())
-    return found
+                texts.append(value.data.decode())
+    return texts
 
 
 def _key(row: list[object] | None, key: list[int]) -> Texts | None:

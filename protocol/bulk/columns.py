@@ -139,7 +139,7 @@ class RowMessages:
             self._messages,
             chosen,
             self._name,
-            lambda chunk, some: _decode(chunk, self.tags[some], self._body, columns),
+            lambda chunk, part: _decode(chunk, self.tags[part], self._body, columns),
         )
         return _table(decoded, columns)
 
@@ -160,13 +160,13 @@ class RowMessages:
         Raises:
             MalformedMessage: A message does not have the form of its tag or the relation's number of columns.
         """
-        found = decode_in_chunks(
+        decoded = decode_in_chunks(
             self._messages,
             rows,
             self._name,
-            lambda chunk, some: _raw(chunk, self.tags[some], self._body, relation, columns),
+            lambda chunk, part: _raw(chunk, self.tags[part], self._body, relation, columns),
         )
-        return [one for olds, _ in found for one in olds], [one for _, news in found for one in news]
+        return [one for olds, _ in decoded for one in olds], [one for _, news in decoded for one in news]
 
 
 class _Decoded(NamedTuple):
@@ -246,9 +246,9 @@ def _decode(chunk: DecodeChunk, tags: Bytes, body: int, columns: Sequence[Column
     tuples = Tuples(chunk, owners, positions[owners], len(columns))
     new = []
     for i, column in enumerate(columns):
-        new.append(tuples.read(column, found := np.zeros(len(chunk), np.bool_)))
-        if found.any():
-            unchanged[i] = found
+        new.append(tuples.read(column, is_unchanged := np.zeros(len(chunk), np.bool_)))
+        if is_unchanged.any():
+            unchanged[i] = is_unchanged
         if tuples.unheld is not None:
             unheld[f"unheld_{i}"] = tuples.unheld
     chunk.check_end(owners, tuples.positions)

@@ -111,9 +111,9 @@ class CopyDecoder:
             chunk.check(fits, owners, positions, f'the value of column "{column.name}" exceeds the message')
             present = owners if lengths.min() >= 0 else np.flatnonzero(lengths >= 0)
             values = ValueArray(chunk.data, starts, lengths)
-            some = values if len(present) == len(owners) else values.select(present)
-            found = chunk.read(column, present, some, binary=True)
-            arrays.append(merge([(present, found)], len(owners), column.type.arrow))
+            present_values = values if len(present) == len(owners) else values.select(present)
+            read = chunk.read(column, present, present_values, binary=True)
+            arrays.append(merge([(present, read)], len(owners), column.type.arrow))
             positions = following
         chunk.check_end(owners, positions)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

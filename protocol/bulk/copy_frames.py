@@ -48,11 +48,11 @@ def copy_frames(
         start, following = at + PREFIX_BYTES, at + 1 + int.from_bytes(data[at + 1 : at + PREFIX_BYTES].tobytes())
         if following > end:
             break
-        found = find(data, at, end)
-        if len(found):
-            starts.append(found.starts)
-            ends.append(found.ends)
-            following = int(found.ends[-1])
+        frames = find(data, at, end)
+        if len(frames):
+            starts.append(frames.starts)
+            ends.append(frames.ends)
+            following = int(frames.ends[-1])
         elif data[at] == COPY_DATA:
             starts.append(np.array([start]))
             ends.append(np.array([following]))
@@ -98,8 +98,8 @@ def _candidates(data: Bytes, begin: int, end: int) -> Ints:
     if data[begin + 1]:
         return _NONE
     last = max(begin, end - PREFIX_BYTES + 1)
-    found: Ints = ((data[begin:last] == COPY_DATA) & (data[begin + 1 : last + 1] == 0)).nonzero()[0]
-    return begin + found
+    candidates: Ints = ((data[begin:last] == COPY_DATA) & (data[begin + 1 : last + 1] == 0)).nonzero()[0]
+    return begin + candidates
 
 
 def _whole(data: Bytes, begin: int, end: int, begins: Ints) -> MessageArray:

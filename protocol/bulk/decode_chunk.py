@@ -169,9 +169,9 @@ def decode_in_chunks(
     waiting = _ranges(messages, rows)[::-1]
     while waiting:
         first, last = waiting.pop()
-        some = rows[first:last]
+        part = rows[first:last]
         try:
-            decoded.append(decode(_chunk(messages, some, first, name), some))
+            decoded.append(decode(_chunk(messages, part, first, name), part))
         except TooLargeError:
             middle = (first + last) // 2
             waiting += [(middle, last), (first, middle)]
@@ -181,14 +181,14 @@ def decode_in_chunks(
 def _ranges(messages: MessageArray, rows: Ints) -> list[tuple[int, int]]:
     """Divide `rows` into ranges within the limits of a chunk."""
     starts, ends = messages.starts[rows], messages.ends[rows]
-    found = []
+    ranges = []
     first = 0
     while first < len(rows):
         fitting = int(np.searchsorted(ends, starts[first] + DECODE_CHUNK_BYTES, side="right"))
         last = max(first + 1, min(fitting, first + DECODE_CHUNK_ROWS))
-        found.append((first, last))
+        ranges.append((first, last))
         first = last
-    return found
+    return ranges
 
 
 def _chunk(messages: MessageArray, rows: Ints, first_row: int, name: Callable[[int], str]) -> DecodeChunk:

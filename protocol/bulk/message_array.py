@@ -37,8 +37,8 @@ class MessageArray:
     @classmethod
     def of(cls, messages: Iterable[bytes | bytearray | memoryview] = ()) -> MessageArray:
         """Copy messages into one buffer."""
-        found = list(messages)
-        return cls.packed(b"".join([*found, bytes(PADDING)]), np.fromiter(map(len, found), np.int64, len(found)))
+        parts = list(messages)
+        return cls.packed(b"".join([*parts, bytes(PADDING)]), np.fromiter(map(len, parts), np.int64, len(parts)))
 
     @classmethod
     def packed(cls, data: bytes, lengths: Ints) -> MessageArray:
@@ -49,11 +49,11 @@ class MessageArray:
     @classmethod
     def concatenated(cls, parts: Sequence[MessageArray]) -> MessageArray:
         """Copy the messages of all arrays into one buffer."""
-        some = [part for part in parts if len(part)]
-        if len(some) < 2:
-            return some[0] if some else cls.of()
-        begins = [int(part.starts[0]) for part in some]
-        contents = [part.data[begin : part.ends[-1]] for part, begin in zip(some, begins, strict=True)]
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else cls.of()
+        begins = [int(part.starts[0]) for part in filled]
+        contents = [part.data[begin : part.ends[-1]] for part, begin in zip(filled, begins, strict=True)]
         places = np.cumsum([0, *map(len, contents)])
         data = np.empty(places[-1] + PADDING, np.uint8)
         for place, content in zip(places.tolist(), contents, strict=False):
@@ -62,8 +62,8 @@ class MessageArray:
         moves = (places[:-1] - begins).tolist()
         return cls(
             data,
-            np.concatenate([part.starts + move for part, move in zip(some, moves, strict=True)]),
-            np.concatenate([part.ends + move for part, move in zip(some, moves, strict=True)]),
+            np.concatenate([part.starts + move for part, move in zip(filled, moves, strict=True)]),
+            np.concatenate([part.ends + move for part, move in zip(filled, moves, strict=True)]),
         )
 
     def __len__(self) -> int:
@@ -174,13 +174,13 @@ class ChunkedMessages:
     def part(self, begin: int = 0, end: int | None = None) -> MessageArray:
         """Messages `begin` to `end`, in one buffer."""
         end = len(self) if end is None else end
-        found = []
+        parts = []
         for number in range(bisect_right(self._ends, begin), len(self._chunks)):
             first = self._ends[number - 1] if number else 0
             if first >= end:
                 break
-            found.append(self._chunks[number].part(max(0, begin - first), end - first))
-        return MessageArray.concatenated(found)
+            parts.append(self._chunks[number].part(max(0, begin - first), end - first))
+        return MessageArray.concatenated(parts)
 
     def messages(self) -> list[bytes]:
         """Each message as bytes."""

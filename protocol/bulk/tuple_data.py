@@ -91,9 +91,9 @@ class Tuples:
         Returns:
             A tuple for each message; None for a message that has none.
         """
-        found: list[Tuple | None] = [None] * len(self._chunk)
+        by_message: list[Tuple | None] = [None] * len(self._chunk)
         if not len(self._owners):
-            return found
+            return by_message
         by_column: dict[int, list[Value]] = {}
         content = self._chunk.data.tobytes()  # slicing bytes costs less than slicing an array
         for i, name in enumerate(names):
@@ -108,8 +108,8 @@ class Tuples:
             self.positions = self._following
         tuples = zip(*(by_column[i] for i in columns), strict=True) if columns else ((),) * len(self._owners)
         for owner, one in zip(self._owners.tolist(), tuples, strict=True):
-            found[owner] = one
-        return found
+            by_message[owner] = one
+        return by_message
 
     def _step(self, name: str) -> tuple[Bytes, ValueArray, bool]:
         """Find the next column's values, and set `_following` to the positions behind them.
@@ -155,8 +155,8 @@ class Tuples:
         for kind in (_TEXT, _BINARY):
             which = np.flatnonzero(kinds == kind)
             if len(which):
-                some = owners[which]
-                parts.append((some, self._read_values(column, some, values.select(which), kind)))
+                part = owners[which]
+                parts.append((part, self._read_values(column, part, values.select(which), kind)))
         return parts
 
     def _read_values(self, column: Column, owners: Ints, values: ValueArray, kind: int) -> pa.Array:
@@ -167,6 +167,6 @@ class Tuples:
             return self._chunk.read(column, owners, values, binary=kind == _BINARY)
         array, texts = self._chunk.read_showing(column, owners, values, binary=kind == _BINARY)
         if texts is not None:
-            found = merge([(owners, pa.array(texts, pa.string()))], len(self._chunk), pa.string())
-            self.unheld = found if self.unheld is None else pc.coalesce(self.unheld, found)
+            as_text = merge([(owners, pa.array(texts, pa.string()))], len(self._chunk), pa.string())
+            self.unheld = as_text if self.unheld is None else pc.coalesce(self.unheld, as_text)
         return array

@@ -61,18 +61,18 @@ class _Elements(NamedTuple):
 
 
 def _lists(
-    found: _Elements, nulls: Bools | None, type_: ColumnType, policy: Unrepresentable, read_element: Reader
+    elements: _Elements, nulls: Bools | None, type_: ColumnType, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
     """Make lists of the elements; a fault of an element becomes one of its array."""
-    offsets, values, null = found
+    offsets, values, null = elements
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element
     present = np.flatnonzero(~null)
     items = pa.nulls(len(null), element.arrow)
     if len(present):
-        some = values if len(present) == len(null) else values.select(present)
+        present_values = values if len(present) == len(null) else values.select(present)
         try:
-            items = merge([(present, read_element(some, element, policy))], len(null), element.arrow)
+            items = merge([(present, read_element(present_values, element, policy))], len(null), element.arrow)
         except BadValueError as fault:
             place = int(present[fault.index])
             fault.index = _owner(offsets, place)
@@ -117,10 +117,10 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, re
     inside = ValueArray(values.data, braced.starts + 1, np.where(nested | shifted, 0, braced.lengths - 2))
     bounds, content = flat(inside.gather())
     try:
-        found = _split(bounds, content, ord(type_.delimiter))
+        elements = _split(bounds, content, ord(type_.delimiter))
     except _NoElementsError as error:
         raise _no_array(values, _owner(bounds, error.place)) from None
-    return _lists(found, nulls, type_, policy, read_element)
+    return _lists(elements, nulls, type_, policy, read_element)
 
 
 def _no_array(values: ValueArray, index: int) -> MalformedValue:
@@ -236,8 +236,8 @@ def read_binary(
     offsets = _counted(np.where(held, header[:, 3], 0))
     with indices_of(np.flatnonzero(held)):
         starts, lengths = _find_elements(values.select(held), header[held, 3])
-    found = _Elements(offsets, ValueArray(values.data, starts, lengths), lengths < 0)
-    return _lists(found, nulls, type_, policy, read_element)
+    elements = _Elements(offsets, ValueArray(values.data, starts, lengths), lengths < 0)
+    return _lists(elements, nulls, type_, policy, read_element)
 
 
 def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Reader) -> str:
@@ -297,12 +297,12 @@ def _walk(data: Bytes, places: Ints, ends: Ints, sizes: Ints, offsets: Ints) -> 
     places, ends, sizes, slots = places[order], ends[order], sizes[order], offsets[:-1][order]
     nth = 0
     while (left := int(np.count_nonzero(sizes > nth))) >= _FEW_ARRAYS:
-        found = numbers_at(data, places[:left], "i4").astype(np.int64)
+        read_sizes = numbers_at(data, places[:left], "i4").astype(np.int64)
         places[:left] += _LENGTH_BYTES
         starts[slots[:left] + nth] = places[:left]
-        lengths[slots[:left] + nth] = found
-        places[:left] += np.maximum(found, 0)
-        wrong = (found < -1) | (places[:left] > ends[:left])
+        lengths[slots[:left] + nth] = read_sizes
+        places[:left] += np.maximum(read_sizes, 0)
+        wrong = (read_sizes < -1) | (places[:left] > ends[:left])
         if wrong.any():
             raise _overrun(int(order[wrong.argmax()]), nth)
         nth += 1

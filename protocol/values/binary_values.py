@@ -68,25 +68,25 @@ def _numbers(values: ValueArray, type_: ColumnType) -> npt.NDArray[Any]:
 def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Read one byte, 0 or 1."""
     values.expect_length(1, "bool")
-    found = values.data[values.starts]
-    if (found > 1).any():
-        index = int((found > 1).argmax())
-        raise MalformedValue(index, f"bool of value {found[index]}, expected 0 or 1")
-    return pa.array(found == 1)
+    bytes_read = values.data[values.starts]
+    if (bytes_read > 1).any():
+        index = int((bytes_read > 1).argmax())
+        raise MalformedValue(index, f"bool of value {bytes_read[index]}, expected 0 or 1")
+    return pa.array(bytes_read == 1)
 
 
 def read_number(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Read numbers that have the Arrow type's layout; an oid, which is unsigned, becomes wider."""
-    found = _numbers(values, type_)
-    return primitive(type_.arrow, found.astype(np.int64) if type_.kind is Kind.OID else found)
+    numbers = _numbers(values, type_)
+    return primitive(type_.arrow, numbers.astype(np.int64) if type_.kind is Kind.OID else numbers)
 
 
 def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Read floats; every NaN becomes the one that the text form gives."""
-    found = _numbers(values, type_)
-    if (nan := np.isnan(found)).any():
-        found[nan] = np.nan
-    return primitive(type_.arrow, found)
+    numbers = _numbers(values, type_)
+    if (nan := np.isnan(numbers)).any():
+        numbers[nan] = np.nan
+    return primitive(type_.arrow, numbers)
 
 
 def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:

@@ -86,11 +86,11 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
     special = header.sign > NUMERIC_NEG
     refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
 
-    def read(some: ValueArray) -> pa.Array:
-        of_some = header if len(some) == len(values) else header.of(~special)
+    def read(usual: ValueArray) -> pa.Array:
+        of_some = header if len(usual) == len(values) else header.of(~special)
         if type_.arrow.precision <= _INT64_PRECISION:
-            return _decimals(some, of_some, type_.arrow)
-        texts = _texts(some, of_some)
+            return _decimals(usual, of_some, type_.arrow)
+        texts = _texts(usual, of_some)
         return attempt(
             lambda t: to_decimal(t, type_.arrow), texts, lambda i: f"{texts[i]} is not a valid {type_.arrow}"
         )
@@ -161,7 +161,7 @@ def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable
     special = header.sign > NUMERIC_NEG
     if not special.any():
         return _texts(values, header)
-    finite = read_selected(values, ~special, pa.string(), lambda some: _texts(some, header.of(~special)))
+    finite = read_selected(values, ~special, pa.string(), lambda usual: _texts(usual, header.of(~special)))
     names = [NUMERIC_SPECIAL.get(sign) for sign in header.sign.tolist()]
     return pc.coalesce(finite, pa.array(names, pa.string()))
 

@@ -24,8 +24,8 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
         return pa.nulls(0, type_.arrow)
     if type_.kind is Kind.ARRAY:
         return arrays.read_text(values, type_, policy, read_text)
-    found = text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
-    return places.held(found, type_.place, policy)
+    read = text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
+    return places.held(read, type_.place, policy)
 
 
 def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:

@@ -97,7 +97,7 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
         if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
             raise MalformedValue(index, f"{values.show(index)} is not a valid numeric")
     refuse(special, policy, values.show, NOT_A_DECIMAL)
-    return read_selected(values, ~special, type_.arrow, lambda some: _cast_digits(some, type_, to_decimal))
+    return read_selected(values, ~special, type_.arrow, lambda usual: _cast_digits(usual, type_, to_decimal))
 
 
 def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -143,17 +143,17 @@ def _read_temporal(values: ValueArray, usual: Bools, type_: ColumnType, policy: 
         if not _FORM[type_.kind].fullmatch(values.raw(index)):
             raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
     refuse(~usual, policy, values.show, OUTSIDE_YEARS)
-    return read_selected(values, usual, type_.arrow, lambda some: _read_usual(some, type_, policy))
+    return read_selected(values, usual, type_.arrow, lambda usual_values: _read_usual(usual_values, type_, policy))
 
 
 def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
-    found = _cast(values.gather(pa.string()), values, type_)
+    moments = _cast(values.gather(pa.string()), values, type_)
     days = type_.kind is Kind.DATE
-    numbers = np.frombuffer(found.buffers()[1], "i4" if days else "i8", len(found))
+    numbers = np.frombuffer(moments.buffers()[1], "i4" if days else "i8", len(moments))
     # Arrow accepts the year 0, and a zone may move a timestamp out of the years 1 to 9999.
     outside = (numbers < (MIN_DAYS if days else MIN_USECS)) | (numbers > (MAX_DAYS if days else MAX_USECS))
     nulls = refuse(outside, policy, values.show, OUTSIDE_YEARS)
-    return found if nulls is None else primitive(type_.arrow, numbers, nulls)
+    return moments if nulls is None else primitive(type_.arrow, numbers, nulls)
 
 
 def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
@@ -170,7 +170,7 @@ def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.ca
 
 def _cast(strings: pa.Array, values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     return attempt(
-        lambda some: cast(some, type_.arrow), strings, lambda i: f"{values.show(i)} is not a valid {type_.label}"
+        lambda texts: cast(texts, type_.arrow), strings, lambda i: f"{values.show(i)} is not a valid {type_.label}"
     )
 
 

@@ -164,8 +164,8 @@ def numbers_at(data: Bytes, places: Ints, dtype: str, offset: int = 0) -> npt.ND
     """The big-endian numbers at some places of a buffer, in the machine's byte order."""
     size = np.dtype(dtype).itemsize
     sliding: npt.NDArray[Any] = np.ndarray((len(data) - offset - size + 1,), dtype, data, offset=offset, strides=(1,))
-    found = sliding[places]
-    return found.byteswap(inplace=True) if _LITTLE_ENDIAN and size > 1 else found
+    numbers = sliding[places]
+    return numbers.byteswap(inplace=True) if _LITTLE_ENDIAN and size > 1 else numbers
 
 
 def show(raw: bytes) -> str:
@@ -239,9 +239,9 @@ def merge(parts: Sequence[tuple[Ints, pa.Array]], count: int, arrow: pa.DataType
     for indices, values in parts:
         source[indices] = np.arange(filled, filled + len(values))
         filled += len(values)
-    found = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
+    joined = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
     where = pa.array(source, mask=source < 0) if filled < count else pa.array(source)
-    return pc.take(found, where, boundscheck=False)
+    return pc.take(joined, where, boundscheck=False)
 
 
 def read_selected(
@@ -252,8 +252,8 @@ def read_selected(
         return read(values)
     indices = np.flatnonzero(which)
     with indices_of(indices):
-        found = read(values.select(indices)) if len(indices) else None
-    return merge([] if found is None else [(indices, found)], len(values), arrow)
+        selected = read(values.select(indices)) if len(indices) else None
+    return merge([] if selected is None else [(indices, selected)], len(values), arrow)
 
 
 @contextmanager

@@ -45,8 +45,8 @@ def _contains(whole: Column, part: Column) -> Column:
 
 
 def _overlap(left: Column, right: Column) -> Column:
-    some = F.exists(left, lambda item: _has(right, item))
-    return F.when(left.isNotNull() & right.isNotNull(), some)
+    shared = F.exists(left, lambda item: _has(right, item))
+    return F.when(left.isNotNull() & right.isNotNull(), shared)
 
 
 def quantified(left: Typed, array: Typed, compare: Apply, *, every: bool, at: int) -> Typed:

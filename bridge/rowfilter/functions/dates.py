@@ -171,12 +171,12 @@ def _field(node: Typed) -> str:
 def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     """A field of a date or timestamp: a float8 from date_part, a numeric from extract."""
     fields = {"date": _FIELDS | _DATE_FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
-    found = fields.get(field)
-    if found is None:
+    extract = fields.get(field)
+    if extract is None:
         raise Refused(f'the field "{field}" of type {shown(value.type)} is not translated', at)
 
     def part(column: Column) -> Column:
-        return found(finite(value.type, column))
+        return extract(finite(value.type, column))
 
     scale = _SCALES.get(field, 0) if value.type == "timestamp" else 0
     if result == "float8":

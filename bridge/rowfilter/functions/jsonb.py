@@ -125,14 +125,14 @@ def _restored(value: Column) -> Column:
 def _exist(value: Column, keys: list[str], *, every: bool) -> Column:
     """Whether these are keys of the object, string elements of the array, or the string itself: any, or every one."""
     elements = F.when(value.startswith("["), F.from_json(value, "array<string>", _STRICT))
-    found = [
+    tests = [
         F.when(value.startswith("{"), F.map_contains_key(_members(value), f"s{key}"))
         .when(value.startswith("["), F.exists(elements, functools.partial(_equals, f"s{key}")))
         .otherwise(value == f"s{key}")
         for key in keys
     ]
     both = (lambda a, b: a & b) if every else (lambda a, b: a | b)
-    return F.when(value.isNotNull(), functools.reduce(both, found, F.lit(every)))
+    return F.when(value.isNotNull(), functools.reduce(both, tests, F.lit(every)))
 
 
 def _equals(wanted: str, element: Column) -> Column:

@@ -87,11 +87,11 @@ class _Reader:
         return Refused(f"{what} in the regular expression {self.pattern!r} is not translated")
 
     def alternatives(self) -> str:
-        found = [self._branch()]
+        branches = [self._branch()]
         while self._here() == "|":
             self._take()
-            found.append(self._branch())
-        return "|".join(found)
+            branches.append(self._branch())
+        return "|".join(branches)
 
     def _branch(self) -> str:
         java = ""

@@ -32,8 +32,8 @@ def compared(name: str, left: syntax.Node, right: syntax.Node, operate: Operate,
     """
     pairs = _pairs(left, right, at)
     if name in {"=", "<>"}:
-        found = [operate(name, *pair) for pair in pairs]
-        return Typed("bool", at, _all if name == "=" else _any, tuple(found))
+        parts = [operate(name, *pair) for pair in pairs]
+        return Typed("bool", at, _all if name == "=" else _any, tuple(parts))
     if name not in comparisons.COMPARISONS:
         raise Refused(f"rows are not compared by the operator {name}", at)
     decided = [operate(name, *pair) for pair in pairs]
@@ -43,24 +43,24 @@ def compared(name: str, left: syntax.Node, right: syntax.Node, operate: Operate,
 
 def distinct(node: syntax.Distinct, operate: Operate) -> Typed:
     """Translate IS [NOT] DISTINCT FROM of two rows, which are distinct if two of their columns are."""
-    found = []
+    comparisons = []
     for pair in _pairs(node.left, node.right, node.at):
         equal = operate("=", *pair)
-        found.append(Typed("bool", node.at, functools.partial(_distinct, equal), equal.arguments))
+        comparisons.append(Typed("bool", node.at, functools.partial(_distinct, equal), equal.arguments))
     negated = node.negated
-    return Typed("bool", node.at, lambda *columns: ~_any(*columns) if negated else _any(*columns), tuple(found))
+    return Typed("bool", node.at, lambda *columns: ~_any(*columns) if negated else _any(*columns), tuple(comparisons))
 
 
 def within(node: syntax.In, operate: Operate) -> Typed:
     """Translate [NOT] IN with rows: equal to one of them, or different from all."""
-    found = [compared("<>" if node.negated else "=", node.argument, item, operate, node.at) for item in node.items]
-    return Typed("bool", node.at, _all if node.negated else _any, tuple(found))
+    parts = [compared("<>" if node.negated else "=", node.argument, item, operate, node.at) for item in node.items]
+    return Typed("bool", node.at, _all if node.negated else _any, tuple(parts))
 
 
 def null(columns: Sequence[Typed], *, negated: bool, at: int) -> Typed:
     """Translate IS [NOT] NULL of a row: IS NULL if all columns are NULL, IS NOT NULL if none is."""
     test = comparisons.test("null", negated=negated)
-    return Typed("bool", at, lambda *found: _all(*map(test, found)), tuple(columns))
+    return Typed("bool", at, lambda *verdicts: _all(*map(test, verdicts)), tuple(columns))
 
 
 def _pairs(left: syntax.Node, right: syntax.Node, at: int) -> list[tuple[syntax.Node, syntax.Node]]:

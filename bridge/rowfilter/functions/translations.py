@@ -77,8 +77,8 @@ def operator(
     """
     check_operator(encoding, name, arguments, at)
     for translate in _OPERATORS:
-        if found := translate(name, signature, arguments, at):
-            return found
+        if translated := translate(name, signature, arguments, at):
+            return translated
     left, right = (shown(argument.type) for argument in arguments)
     raise Refused(f"the operator {left} {name} {right} is not translated", at)
 
@@ -93,7 +93,7 @@ def function(
     """
     check_function(encoding, name, arguments, at)
     for translate in _FUNCTIONS:
-        if found := translate(name, signature, arguments, at):
-            return found
+        if translated := translate(name, signature, arguments, at):
+            return translated
     types = ", ".join(shown(argument.type) for argument in arguments)
     raise Refused(f"the function {name}({types}) is not translated", at)

@@ -179,7 +179,7 @@ def _read(shown: str) -> Node:
             node.fields[word[1:]] = []
         elif word not in "()":
             node.fields.setdefault(name, []).append(word)
-    found = [value for value in top.fields[""] if isinstance(value, Node)]
-    if len(open_nodes) != 1 or len(found) != 1:
+    trees = [value for value in top.fields[""] if isinstance(value, Node)]
+    if len(open_nodes) != 1 or len(trees) != 1:
         raise ValueError("not a tree of nodes")
-    return found[0]
+    return trees[0]

@@ -135,20 +135,20 @@ class Candidate:
     def place(self, at: int) -> int:
         """The index in the expression for an offset in bytes in the statement; 0 if it cannot be told."""
         shown = self.statement.encode()[: max(at, 0)].decode(errors="ignore")
-        found = len(shown) - len(self._head)
+        index = len(shown) - len(self._head)
         removed = len(self.expression) - len(self.text)
         # without a schema's name, indexes behind it are different
-        return 0 if found < 0 or removed else found
+        return 0 if index < 0 or removed else index
 
     def taken(self, numbers: frozenset[int]) -> ServerFilter:
         """The accepted filter, which depends on the columns with these numbers, from 1."""
-        some = [self.columns[number - 1] for number in sorted(numbers)]
+        columns = [self.columns[number - 1] for number in sorted(numbers)]
         return ServerFilter(
             self.expression,
             self.text,
             self.table,
-            tuple(column.name for column in some),
-            tuple(column.collation for column in some),
+            tuple(column.name for column in columns),
+            tuple(column.collation for column in columns),
         )
 
 
@@ -163,21 +163,21 @@ def candidate(expression: str, columns: Mapping[str, ServerColumn], table: tuple
     Raises:
         Refused: It is not; with the place.
     """
-    found = tokens(expression)
-    _check_closed(found)
-    for token in found:
+    expression_tokens = tokens(expression)
+    _check_closed(expression_tokens)
+    for token in expression_tokens:
         if token.kind is Kind.PARAMETER:
             raise Refused(f"there is no parameter {token.value}", token.start)
-    names = {token.value for token in found if token.kind in {Kind.WORD, Kind.QUOTED}}
-    clock = any(token.kind in _STRINGS and _CLOCK.search(token.value) for token in found)
-    some = tuple(column for name, column in columns.items() if name in names)
-    return Candidate(expression, _without_schema(expression, found, table), table[1], some, clock)
+    names = {token.value for token in expression_tokens if token.kind in {Kind.WORD, Kind.QUOTED}}
+    clock = any(token.kind in _STRINGS and _CLOCK.search(token.value) for token in expression_tokens)
+    used = tuple(column for name, column in columns.items() if name in names)
+    return Candidate(expression, _without_schema(expression, expression_tokens, table), table[1], used, clock)
 
 
-def _check_closed(found: Sequence[Token]) -> None:
+def _check_closed(expression_tokens: Sequence[Token]) -> None:
     """Refuse a text that would close the parentheses around it, or end the statement."""
     waiting: list[str] = []
-    for token in found:
+    for token in expression_tokens:
         if token.kind is not Kind.MARK:
             continue
         closing = token.value in _OPENING.values()
@@ -185,19 +185,19 @@ def _check_closed(found: Sequence[Token]) -> None:
             waiting.append(_OPENING[token.value])
         elif token.value == ";" or (closing and (not waiting or waiting.pop() != token.value)):
             raise Refused(f"syntax error at or near {token}", token.start)
-    if waiting or len(found) == 1:
-        raise Refused("syntax error at end of input", found[-1].start)
+    if waiting or len(expression_tokens) == 1:
+        raise Refused("syntax error at end of input", expression_tokens[-1].start)
 
 
-def _without_schema(expression: str, found: Sequence[Token], table: tuple[str, str]) -> str:
+def _without_schema(expression: str, expression_tokens: Sequence[Token], table: tuple[str, str]) -> str:
     """The text with `table.column` for `schema.table.column`: in the statement, the table is a subquery's alias."""
     text, end = "", 0
-    for i, token in enumerate(found[:-4]):
-        dots = found[i + 1].is_symbol(".") and found[i + 3].is_symbol(".")
-        first = i == 0 or not found[i - 1].is_symbol(".")
-        if dots and first and (token.value, found[i + 2].value) == table:
+    for i, token in enumerate(expression_tokens[:-4]):
+        dots = expression_tokens[i + 1].is_symbol(".") and expression_tokens[i + 3].is_symbol(".")
+        first = i == 0 or not expression_tokens[i - 1].is_symbol(".")
+        if dots and first and (token.value, expression_tokens[i + 2].value) == table:
             text += expression[end : token.start]
-            end = found[i + 2].start
+            end = expression_tokens[i + 2].start
     return text + expression[end:]
 
 

@@ -78,11 +78,11 @@ def digits_of(value: Decimal) -> Digits | None:
 
 def common_digits(*all_: Digits | None) -> Digits | None:
     """The precision and scale that hold values of all of these; None if Spark does not have them."""
-    some = [digits for digits in all_ if digits]
-    if len(some) < len(all_) or not some:
+    known = [digits for digits in all_ if digits]
+    if len(known) < len(all_) or not known:
         return None
-    scale = max(digits.scale for digits in some)
-    precision = max(digits.precision - digits.scale for digits in some) + scale
+    scale = max(digits.scale for digits in known)
+    precision = max(digits.precision - digits.scale for digits in known) + scale
     return Digits(max(precision, 1), scale) if precision <= MAX_DIGITS else None
 
 

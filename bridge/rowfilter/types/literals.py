@@ -74,10 +74,10 @@ def _string(text: str, _type: str) -> str:
 
 
 def _boolean(text: str, _type: str) -> bool:
-    found = _BOOLEANS.get(text.strip(_SPACE).lower())
-    if found is None:
+    value = _BOOLEANS.get(text.strip(_SPACE).lower())
+    if value is None:
         raise ValueError
-    return found
+    return value
 
 
 def _integer(text: str, type_: str) -> int:
@@ -163,14 +163,14 @@ def _date(text: str, type_: str) -> int:
         return -FOREVER - 1 if stripped.startswith("-") else FOREVER
     if stripped == "epoch":
         return 0
-    found = _DATE.fullmatch(stripped)
-    if not found:
+    match = _DATE.fullmatch(stripped)
+    if not match:
         raise ValueError(f'"{text}" is not translated as type {shown(type_)}; write it as YYYY-MM-DD')
-    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not year or year > _MAX_YEAR:
         raise ValueError(f'date/time field value out of range: "{text}"')
     try:
-        value = days(1 - year if found[4] else year, month, day)
+        value = days(1 - year if match[4] else year, month, day)
     except ValueError:
         raise ValueError(f'date/time field value out of range: "{text}"') from None
     if value < _FIRST_DAY:
@@ -179,13 +179,13 @@ def _date(text: str, type_: str) -> int:
 
 
 def _clock(text: str) -> int:
-    found = _TIME.fullmatch(text)
-    if not found:
+    match = _TIME.fullmatch(text)
+    if not match:
         raise ValueError(f'"{text}" is not translated as a time; write it as HH:MM:SS, with at most six more digits')
-    hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f'date/time field value out of range: "{text}"')
-    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[4] or "0").ljust(6, "0"))
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((match[4] or "0").ljust(6, "0"))
 
 
 def _timestamp(text: str, type_: str) -> int:
@@ -194,15 +194,15 @@ def _timestamp(text: str, type_: str) -> int:
         return -END_OF_TIME - 1 if stripped.startswith("-") else END_OF_TIME
     if stripped.lower() == "epoch":
         return 0
-    found = _TIMESTAMP.fullmatch(stripped)
-    if not found:
+    match = _TIMESTAMP.fullmatch(stripped)
+    if not match:
         raise ValueError(f'"{text}" is not translated as type {shown(type_)}; write it as YYYY-MM-DD HH:MM:SS')
-    zone = found[3]
+    zone = match[3]
     if zone and type_ == "timestamp":
         raise ValueError(f'"{text}" has a time zone, which type {shown(type_)} ignores')
     if not zone and type_ == "timestamptz":
         raise ValueError(f'"{text}" has no time zone: its meaning depends on TimeZone; add +00 or another offset')
-    usecs = _date(found[1] + (found[4] or ""), type_) * _UNIT_USECS["d"] + (_clock(found[2]) if found[2] else 0)
+    usecs = _date(match[1] + (match[4] or ""), type_) * _UNIT_USECS["d"] + (_clock(match[2]) if match[2] else 0)
     usecs -= _zone_usecs(zone) if zone else 0
     # no column has a timestamp that is later, except infinity: 64 bits since 1970 do not hold it
     return min(usecs, LAST_TIMESTAMP)
@@ -242,20 +242,20 @@ def _array(type_: str, text: str, at: int) -> list[Any]:
     if not body.strip(_SPACE):
         return []
     item = re.compile(rf'[{_SPACE}]*(?:"((?:[^"\\]|\\.)*)"|([^",{{}}\\]+?))[{_SPACE}]*(,|$)', re.DOTALL)
-    found: list[Any] = []
+    elements: list[Any] = []
     position = 0
     while True:
         one = item.match(body, position)
         if not one:
             raise Refused(f'this array literal is not translated: "{text}"', at)
         if one[1] is None and one[2].lower() == "null":
-            found.append(None)
+            elements.append(None)
         else:
             element = re.sub(r"\\(.)", r"\1", one[1], flags=re.DOTALL) if one[1] is not None else one[2]
-            found.append(value_of(type_[1:], element, at))
+            elements.append(value_of(type_[1:], element, at))
         position = one.end()
         if not one[3]:
-            return found
+            return elements
 
 
 _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
