@@ -24,8 +24,7 @@ NO_JAVA: Final = "/there-is-no-java-with-fast"
 LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
-        "bridge/lake/test_maintain",
-        "bridge/lake/test_rewrite_keys",
+        "bridge/lake/commit/test_rewrite_keys",
         "bridge/source/test_data_source",
         "bridge/sync/test_tablesync",
         "bridge/service/test_daemon",

@@ -101,6 +101,33 @@ def test_paths_exist(page):
     assert [path for path in named if not (ROOT / path.rstrip(".")).exists()] == []
 
 
+def test_modules_that_sources_name_exist():
+    """In backticks: a folder, a module, or something that a module has."""
+    folders = ("bridge", "protocol", "pgbridge", "sql", "tests")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in sources}
+    dotted = {
+        (path.relative_to(ROOT), name)
+        for path, text in texts.items()
+        for name in re.findall(r"`((?:bridge|protocol|tests)(?:\.\w+)+)(?:\(\))?`", text)
+    }
+
+    def exists(name: str) -> bool:
+        place = ROOT
+        for part in name.split("."):
+            if (place / f"{part}.py").exists():
+                place = place / f"{part}.py"
+            elif (place / part).is_dir():
+                place = place / part
+            else:
+                text = texts[place if place.suffix else place / "__init__.py"]
+                return re.search(rf"^\s*(?:def|class) {part}\b|^\s*{part}\b.* = ", text, re.MULTILINE) is not None
+        return True
+
+    assert len(dotted) > 30
+    assert sorted((str(path), name) for path, name in dotted if not exists(name)) == []
+
+
 def test_architecture_names_every_folder():
     folders = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "bridge").glob("*/__init__.py")}
     assert {

@@ -35,16 +35,16 @@ def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) ->
     Returns:
         A finding for each warehouse in a catalog.
     """
-    catalogs = {text: one for text in warehouses if (one := CatalogWarehouse.of(text)) is not None}
+    catalogs = {text: warehouse for text in warehouses if (warehouse := CatalogWarehouse.of(text)) is not None}
     if running:
         return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
     unmade = None if spark.master.startswith("sc://") else _derby_to_be_made(spark.conf)
     findings = {
         text: passed("warehouse", f"{text}: Spark creates the metastore at the first start, in {unmade}")
-        for text, one in catalogs.items()
-        if unmade is not None and one.catalog == SPARK_CATALOG
+        for text, catalog in catalogs.items()
+        if unmade is not None and catalog.catalog == SPARK_CATALOG
     }
-    left = {text: one for text, one in catalogs.items() if text not in findings}
+    left = {text: catalog for text, catalog in catalogs.items() if text not in findings}
     return {**findings, **(_by_spark(spark, left) if left else {})}
 
 
@@ -55,7 +55,7 @@ def _by_spark(spark: Spark, warehouses: Mapping[str, CatalogWarehouse]) -> dict[
         problem = failure("warehouse", f"Spark cannot be started: {error}", remedy="see [spark] in the configuration")
         return dict.fromkeys(warehouses, problem)
     try:
-        return {text: _look(started, text, one) for text, one in warehouses.items()}
+        return {text: _look(started, text, warehouse) for text, warehouse in warehouses.items()}
     finally:
         session.stop(started)
 

@@ -77,15 +77,15 @@ def is_enabled(subscription: Subscription, catalog: Catalog | None) -> bool:
     return subscription.enabled if row is None else row.enabled
 
 
-def others_need(subscriptions: Iterable[Subscription], one: Subscription, known: Known) -> Needs:
-    """Return the slots and WAL senders that enabled subscriptions other than `one` need and do not have yet.
+def others_need(subscriptions: Iterable[Subscription], subscription: Subscription, known: Known) -> Needs:
+    """Return the slots and WAL senders that enabled subscriptions other than the given one need and do not have yet.
 
     A server is known by its host and port as the connection strings have them: slots belong to all of its databases.
     """
-    place = _place(one)
+    place = _place(subscription)
     slots = senders = 0
     for other in subscriptions:
-        if other.name == one.name or _place(other) != place:
+        if other.name == subscription.name or _place(other) != place:
             continue
         row = known.catalog.subscription(other.name) if known.catalog is not None else None
         if not is_enabled(other, known.catalog):

@@ -61,7 +61,9 @@ def collect(
         running, catalog = False, None
     machine += _machine(config, environment, running=running)
     findings_of: dict[str, list[Finding]] = {}
-    in_catalogs = check_catalogs(config.spark, [one.warehouse for one in subscriptions], running=running)
+    in_catalogs = check_catalogs(
+        config.spark, [subscription.warehouse for subscription in subscriptions], running=running
+    )
     with closing(catalog) if catalog is not None else nullcontext():
         known = Known(catalog, running)
         for subscription in subscriptions:
@@ -102,7 +104,7 @@ def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -
             yield check_memory(needed_bytes, available_bytes(), row_bytes)
     else:
         yield check_connect(find_spec)
-    yield check_descriptors(sum(one.enabled for one in config.subscription.values()))
+    yield check_descriptors(sum(subscription.enabled for subscription in config.subscription.values()))
     yield from check_state_dir(config.state_dir)
     if config.http is not None:
         yield check_http(config.http, running=running)

@@ -238,24 +238,24 @@ def _open_transactions(transactions: tuple[OpenTransaction, ...], *, slot_exists
     subject = "open transactions"
     until = "" if slot_exists else ": the slot is not ready before it ends"
     seen = False
-    for one in transactions:
-        age = "" if one.age_s is None else f" since {timedelta(seconds=round(one.age_s))}"
-        if one.prepared:
+    for transaction in transactions:
+        age = "" if transaction.age_s is None else f" since {timedelta(seconds=round(transaction.age_s))}"
+        if transaction.prepared:
             seen = True
             yield warning(
                 subject,
-                f'the transaction "{one.name}" is prepared in database "{one.database}"{age}{until}',
+                f'the transaction "{transaction.name}" is prepared in database "{transaction.database}"{age}{until}',
                 remedy="end it there if nothing will",
-                statement=f"ROLLBACK PREPARED '{one.name.replace(chr(39), chr(39) * 2)}';",
+                statement=f"ROLLBACK PREPARED '{transaction.name.replace(chr(39), chr(39) * 2)}';",
             )
-        elif one.age_s is not None and one.age_s > _LONG_S:
+        elif transaction.age_s is not None and transaction.age_s > _LONG_S:
             seen = True
-            by = f' of "{one.application_name}"' if one.application_name else ""
+            by = f' of "{transaction.application_name}"' if transaction.application_name else ""
             yield warning(
                 subject,
-                f'a transaction{by} is open in database "{one.database}"{age}{until}',
+                f'a transaction{by} is open in database "{transaction.database}"{age}{until}',
                 remedy="let it end, or end its session",
-                statement=f"SELECT pg_terminate_backend({one.name});",
+                statement=f"SELECT pg_terminate_backend({transaction.name});",
             )
     if not seen:
         yield passed(subject, "none is long or prepared, as far as the role can see")

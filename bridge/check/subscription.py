@@ -69,7 +69,7 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
     except PublisherError as error:
         findings = check_server(facts, slot_exists=False, running=False, name=subscription.name)
         yield from findings
-        if all(one.level is not Level.FAILURE for one in findings):  # its version is not the reason
+        if all(finding.level is not Level.FAILURE for finding in findings):  # its version is not the reason
             yield failed("connection", error)
 
 

@@ -137,7 +137,7 @@ def prove(spark: SparkSession, published: Iterable[PublishedRows], warehouses: M
         warehouses: The warehouse of each subscription.
     """
     with ThreadPoolExecutor(_AT_ONCE, "proof") as pool:
-        return list(pool.map(lambda one: _verdict(spark, one, warehouses[one.subscription]), published))
+        return list(pool.map(lambda table: _verdict(spark, table, warehouses[table.subscription]), published))
 
 
 def warm_up(spark: SparkSession, warehouses: Iterable[Path], enough: Event) -> None:

@@ -105,11 +105,11 @@ def _precision(typmod: int) -> int:
     return _MICROSECONDS if typmod < 0 else typmod
 
 
-def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type that holds both types' values exactly and to which Delta can widen both; None if no type does."""
-    if one.equals(other):
-        return one
-    for narrow, wide in ((one, other), (other, one)):
+    if left.equals(right):
+        return left
+    for narrow, wide in ((left, right), (right, left)):
         if narrow in _RANKS and wide in _RANKS:
             return max(narrow, wide, key=_RANKS.index)
         if (narrow, wide) == (pa.float32(), pa.float64()) or (

@@ -100,8 +100,16 @@ def to_json(picture: TablePicture) -> str:
             "rules": sorted(picture.rules),
             "actions": picture.actions,
             "partitions": [
-                [one.relid, one.name, one.parent, one.is_leaf, one.attached, one.has_rows, one.xid]
-                for one in picture.partitions
+                [
+                    partition.relid,
+                    partition.name,
+                    partition.parent,
+                    partition.is_leaf,
+                    partition.attached,
+                    partition.has_rows,
+                    partition.xid,
+                ]
+                for partition in picture.partitions
             ],
             "types": {oid: [kind.name, kind.typtype, list(kind.parts.items())] for oid, kind in picture.types.items()},
             "formers": picture.formers,
@@ -174,9 +182,9 @@ class CatalogPicture:
             return None
         partitions = tuple(Partition(*values) for values in table["partitions"])
         above = {relid, *table["ancestors"]}
-        leaves = [one for one in partitions if one.is_leaf]
-        parents = {one.relid: one.parent for one in partitions}
-        sources, unsent = {one for one in above if one in self._published}, []
+        leaves = [partition for partition in partitions if partition.is_leaf]
+        parents = {partition.relid: partition.parent for partition in partitions}
+        sources, unsent = {relid for relid in above if relid in self._published}, []
         for leaf in leaves if not sources else ():
             at: int | None = leaf.relid
             while at is not None and at not in self._published:
@@ -207,11 +215,11 @@ class CatalogPicture:
 
     def published_below(self, picture: TablePicture) -> bool:
         """Whether a table's partitions are published, as tables of their own."""
-        return any(one.relid in self._published for one in picture.partitions)
+        return any(partition.relid in self._published for partition in picture.partitions)
 
     def published_above(self, relid: int) -> bool:
         """Whether a partition is published as a table above it."""
-        return any(one in self._published for one in self._part("tables")[str(relid)]["ancestors"])
+        return any(ancestor in self._published for ancestor in self._part("tables")[str(relid)]["ancestors"])
 
     def _types(self, oids: list[int]) -> dict[int, TypeInUse]:
         """The enums and composite types among types and what they consist of."""

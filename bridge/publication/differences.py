@@ -118,8 +118,8 @@ def compare(
         before = followed.get(name)
         looked = _Table(name, before.relid if before else relid, now, published, remedies)
         elsewhere = looked.not_published()
-        earlier = [one for one in standing if one.relation == name]
-        kept = [one for one in earlier if one.kind in EVENTS]
+        earlier = [difference for difference in standing if difference.relation == name]
+        kept = [difference for difference in earlier if difference.kind in EVENTS]
         if elsewhere is not None:
             differences += [elsewhere, *kept]
             continue
@@ -131,11 +131,14 @@ def compare(
             differences += looked.states(picture, picture)
             continue
         states = looked.states(before, picture)
-        over = {one.kind for one in earlier} - {one.kind for one in states}
+        over = {difference.kind for difference in earlier} - {difference.kind for difference in states}
         events = [*kept, *looked.events(before, picture, returned=bool(over & {"unpublished", "actions"}))]
-        differences += [*states, *{one.key: one for one in events}.values()]
+        differences += [*states, *{event.key: event for event in events}.values()]
         notes += looked.notes(before, picture)
-        formers = (*(one for one in before.formers if one.until_lsn > applied_lsn), *_gone(before, picture, now.lsn))
+        formers = (
+            *(former for former in before.formers if former.until_lsn > applied_lsn),
+            *_gone(before, picture, now.lsn),
+        )
         after = replace(picture, actions=_union(before.actions, picture.actions), unsent=(), formers=formers)
         if after != before:
             accepted[name] = after
@@ -267,21 +270,23 @@ class _Table:
         if returned or any(again):
             what = f"table {self._quoted}, or some of its changes, was not published for a while"
             yield self._state("gap", f"{what}: changes of that time were not sent", _afresh(self._resync))
-        known, present = ({one.relid: one for one in picture.partitions} for picture in (before, now))
-        for relid, one in present.items():
-            if not (one.attached and one.has_rows) or (relid in known and known[relid].xid == one.xid):
+        known, present = ({partition.relid: partition for partition in picture.partitions} for picture in (before, now))
+        for relid, partition in present.items():
+            if not (partition.attached and partition.has_rows) or (
+                relid in known and known[relid].xid == partition.xid
+            ):
                 continue
-            what = f'partition "{one.name}" was attached to table {self._quoted}'
+            what = f'partition "{partition.name}" was attached to table {self._quoted}'
             lacking = "the rows that it had were not sent"
             if relid in known:
                 lacking = "it was detached before, and what was changed in between was not sent"
-            yield self._state("attached", f"{what}: {lacking}", self._resync_hint, one.name)
-        for relid, one in known.items():
-            if relid not in present and one.is_leaf:
+            yield self._state("attached", f"{what}: {lacking}", self._resync_hint, partition.name)
+        for relid, partition in known.items():
+            if relid not in present and partition.is_leaf:
                 became = "detached" if relid in self._now.names else "detached or dropped"
-                what = f'partition "{one.name}" of table {self._quoted} was {became}'
+                what = f'partition "{partition.name}" of table {self._quoted} was {became}'
                 yield self._state(
-                    "detached", f"{what}: its rows are still in the Delta table", self._resync_hint, one.name
+                    "detached", f"{what}: its rows are still in the Delta table", self._resync_hint, partition.name
                 )
         for oid, kind in before.types.items():
             for subject, what in _type_changes(kind, now.types.get(oid)):
@@ -294,7 +299,9 @@ class _Table:
 
     def notes(self, before: TablePicture, now: TablePicture) -> Iterator[Note]:
         """Yield the changes of rules that hold from now on, as for PostgreSQL's subscriber."""
-        was, is_ = ({(publication, source): rule for publication, source, *rule in one.rules} for one in (before, now))
+        was, is_ = (
+            {(publication, source): rule for publication, source, *rule in rules_of.rules} for rules_of in (before, now)
+        )
         for key in sorted(was.keys() & is_.keys()):
             for number, what in enumerate(("column list", "row filter")):
                 if was[key][number] != is_[key][number]:
@@ -343,11 +350,11 @@ def _rules(picture: TablePicture, source: int) -> set[tuple[str, int, str, str]]
 
 
 def _gone(before: TablePicture, now: TablePicture, lsn: int) -> Iterator[Former]:
-    """Partitions that a table had at the last look, and has not any more, or has again."""
-    present = {(one.relid, one.xid) for one in now.partitions}
-    for one in before.partitions:
-        if (one.relid, one.xid) not in present:
-            yield Former(one.relid, one.parent, int(one.xid or 0), lsn)
+    """Yield partitions that a table had at the last look and does not have now, or has again."""
+    present = {(partition.relid, partition.xid) for partition in now.partitions}
+    for partition in before.partitions:
+        if (partition.relid, partition.xid) not in present:
+            yield Former(partition.relid, partition.parent, int(partition.xid or 0), lsn)
 
 
 def _union(before: str, now: str) -> str:

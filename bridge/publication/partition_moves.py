@@ -76,7 +76,7 @@ def parents_then(
             if unnamed and (relation.dropped or before):
                 then = None
         elif before:
-            others = [one for one in formers.get(relation.relid, ()) if one.xid != relation.parent_since_xid]
+            others = [former for former in formers.get(relation.relid, ()) if former.xid != relation.parent_since_xid]
             then = parent_at(others, written.lsn)
         if then != now:
             parents[relation.relid] = then
@@ -85,7 +85,7 @@ def parents_then(
 
 def parent_at(formers: Sequence[Former], lsn: int) -> int | None:
     """The parent of a table for what commits at `lsn`, by the looks; None if they have seen none."""
-    return next((one.parent for one in formers if one.until_lsn > lsn), None)
+    return next((former.parent for former in formers if former.until_lsn > lsn), None)
 
 
 def is_before(relation: CatalogRelation, written: Written) -> bool:

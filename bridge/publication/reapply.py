@@ -113,7 +113,7 @@ class Applied:
         members = (*self.stream.memberships, *self.routing.memberships)
         return tuple(
             f'publication "{name}" has ALL SEQUENCES: no stream carries a sequence, and pgbridge does not copy any'
-            for name in dict.fromkeys(one.publication.name for one in members if one.publication.all_sequences)
+            for name in dict.fromkeys(member.publication.name for member in members if member.publication.all_sequences)
         )
 
     def check(self) -> None:

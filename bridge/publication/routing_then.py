@@ -79,7 +79,7 @@ class RoutingThen:
     def announced(self, relation_id: int, xid: int, *, again: Callable[[], bool]) -> None:
         """A transaction announces a table; `again` says whether its own ALTER TABLE can have come before."""
         self._asked.discard(relation_id)
-        if any(one.parent_since_xid == xid for one in self._now.relations.unsettled):
+        if any(unsettled.parent_since_xid == xid for unsettled in self._now.relations.unsettled):
             self._again[xid, relation_id] = (xid, relation_id) in self._again or again()
 
     def at(self, relids: Collection[int], xid: int, lsn: int, *, truncated: bool) -> None:
@@ -112,7 +112,7 @@ class RoutingThen:
         if self._written.lsn < self._now.relations.lsn:
             return False
         ancestors = self.routing.relations.ancestors(known)
-        return self._facts.ancestors(known.relid) != tuple(one.relid for one in ancestors)
+        return self._facts.ancestors(known.relid) != tuple(ancestor.relid for ancestor in ancestors)
 
     def include_dropped(self, message: Relation) -> CatalogRelation:
         """Take in a table that the catalog does not have any more, with the parent that it had at the last look."""

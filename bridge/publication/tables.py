@@ -129,7 +129,7 @@ class Relations:
     @cached_property
     def unsettled(self) -> tuple[CatalogRelation, ...]:
         """Tables that may have had another parent for a transaction that the stream still sends."""
-        return tuple(one for one in self.by_relid.values() if one.parent_since_xid or one.dropped)
+        return tuple(relation for relation in self.by_relid.values() if relation.parent_since_xid or relation.dropped)
 
     @cached_property
     def _children(self) -> Mapping[int, list[int]]:

@@ -94,7 +94,7 @@ class FilterServer(Closing):
         """
         with self._open(self._subscription.connection) as publisher:
             (theirs,), (ours,) = (
-                list(dictionaries(one.execute(sql.load("locale")))) for one in (publisher, self._connection)
+                list(dictionaries(server.execute(sql.load("locale")))) for server in (publisher, self._connection)
             )
         names = [name for name in ours if ours[name] != theirs[name]]
         if different := [f"{name} is {ours[name]!r}, not {theirs[name]!r}" for name in names]:

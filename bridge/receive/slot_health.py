@@ -247,7 +247,7 @@ class SlotWatch(Closing):
     def _has_new(self) -> bool:
         """Whether there is a slot that was not looked at yet: a new one's lag should not be unknown for long."""
         try:
-            return any(one.name not in self._asked for one in self._subscriptions())
+            return any(subscription.name not in self._asked for subscription in self._subscriptions())
         except Exception:  # noqa: BLE001 - the next round says so, or the catalog was closed
             return False
 
@@ -256,21 +256,23 @@ class SlotWatch(Closing):
         by_server: dict[str, list[Subscription]] = defaultdict(list)
         for subscription in self._subscriptions():
             by_server[subscription.connection].append(subscription)
-        self._asked = {one.name for subscriptions in by_server.values() for one in subscriptions}
+        self._asked = {subscription.name for subscriptions in by_server.values() for subscription in subscriptions}
         seen = {}
         for conninfo, subscriptions in by_server.items():
             if self._stop.is_set():
                 return
             try:
                 with Publisher(conninfo, application_name="pgbridge_slot_watch") as publisher:
-                    self._tell_password(conninfo, publisher.password_left_s, [one.name for one in subscriptions])
+                    self._tell_password(
+                        conninfo, publisher.password_left_s, [subscription.name for subscription in subscriptions]
+                    )
                     flush_lsn = publisher.flush_lsn()
-                    for one in subscriptions:
-                        status = publisher.slot(one.slot_name)
-                        health = self._histories[one.name].add(time.monotonic(), status, flush_lsn)
-                        waited = is_synchronous(publisher.synchronous_standby_names, one.name)
-                        seen[one.name] = replace(health, synchronous=waited)
-                        self._tell(one, seen[one.name])
+                    for subscription in subscriptions:
+                        status = publisher.slot(subscription.slot_name)
+                        health = self._histories[subscription.name].add(time.monotonic(), status, flush_lsn)
+                        waited = is_synchronous(publisher.synchronous_standby_names, subscription.name)
+                        seen[subscription.name] = replace(health, synchronous=waited)
+                        self._tell(subscription, seen[subscription.name])
             except BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
         self._health = seen

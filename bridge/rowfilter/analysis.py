@@ -203,7 +203,7 @@ class Analysis:
 
     def _passed(self, signature: Signature, arguments: tuple[Typed, ...], at: int) -> tuple[Typed, ...]:
         """Convert the arguments to the types of the signature."""
-        known = next((one.type for one in arguments if one.type != UNKNOWN), UNKNOWN)
+        known = next((argument.type for argument in arguments if argument.type != UNKNOWN), UNKNOWN)
         passed = []
         for declared, argument in zip(signature.arguments, arguments, strict=True):
             target = declared
@@ -216,7 +216,7 @@ class Analysis:
     def _(self, node: syntax.BooleanOperator) -> Typed:
         arguments = tuple(self._boolean(argument, node.name.upper()) for argument in node.arguments)
         if node.name == "not":
-            return Typed(_BOOLEAN, node.at, lambda one: ~one, arguments)
+            return Typed(_BOOLEAN, node.at, lambda condition: ~condition, arguments)
         apply = (lambda a, b: a & b) if node.name == "and" else (lambda a, b: a | b)
         return Typed(_BOOLEAN, node.at, apply, arguments)
 
@@ -249,8 +249,8 @@ class Analysis:
         left, right = self._typed(node.left), self._typed(node.right)
         equal = self._operate("=", (left, right), node.at)
 
-        def apply(one: Column, other: Column) -> Column:
-            different = comparisons.distinct(one, other, equal.apply)
+        def apply(left_column: Column, right_column: Column) -> Column:
+            different = comparisons.distinct(left_column, right_column, equal.apply)
             return ~different if node.negated else different
 
         return Typed(_BOOLEAN, node.at, apply, equal.arguments)
@@ -359,12 +359,12 @@ class Analysis:
         if node.name == "nullif":
             return self._nullif(node)
         arguments = tuple(self._typed(argument) for argument in node.arguments)
-        candidates = [one for one in FUNCTIONS.get(node.name, ()) if len(one.arguments) == len(arguments)]
+        candidates = [entry for entry in FUNCTIONS.get(node.name, ()) if len(entry.arguments) == len(arguments)]
         if node.name not in FUNCTIONS:
             if node.name in translations.MUTABLE:
                 raise Refused(MUTABLE_FUNCTIONS, node.at)
             raise Refused(f"the function {node.name} is not translated", node.at)
-        if not any(one.immutable for one in FUNCTIONS[node.name]):
+        if not any(entry.immutable for entry in FUNCTIONS[node.name]):
             raise Refused(MUTABLE_FUNCTIONS, node.at)
         signature = choose(candidates, tuple(argument.type for argument in arguments))
         if signature is None:
@@ -395,5 +395,5 @@ class Analysis:
         left, right = (self._typed(argument) for argument in node.arguments)
         equal = self._operate("=", (left, right), node.at)
         value = self._coerced(left, equal.arguments[0].type, node.at) if left.type == UNKNOWN else left
-        apply = lambda one, same: F.when(F.coalesce(~same, F.lit(True)), one)  # noqa: E731
+        apply = lambda value, same: F.when(F.coalesce(~same, F.lit(True)), value)  # noqa: E731
         return self._same((value,), apply, node.at, (value, equal))

@@ -85,16 +85,16 @@ def _best(candidates: list[Signature], given: Sequence[str]) -> Signature | None
     known = [i for i, type_ in enumerate(given) if type_ != UNKNOWN]
 
     def most(score: list[int]) -> list[Signature]:
-        return [one for one, points in zip(candidates, score, strict=True) if points == max(score)]
+        return [candidate for candidate, points in zip(candidates, score, strict=True) if points == max(score)]
 
     if not candidates:
         return None
-    candidates = most([sum(one.arguments[i] == given[i] for i in known) for one in candidates])
+    candidates = most([sum(candidate.arguments[i] == given[i] for i in known) for candidate in candidates])
     if len(candidates) > 1:
         candidates = most(
             [
-                sum(one.arguments[i] == given[i] or _preferred(one.arguments[i], given[i]) for i in known)
-                for one in candidates
+                sum(candidate.arguments[i] == given[i] or _preferred(candidate.arguments[i], given[i]) for i in known)
+                for candidate in candidates
             ]
         )
     if len(candidates) == 1:
@@ -107,7 +107,7 @@ def _best(candidates: list[Signature], given: Sequence[str]) -> Signature | None
     types = {given[i] for i in known}
     if len(types) == 1:
         same = [type_ for type_ in types for _ in given]
-        fitting = [one for one in candidates if accepts(one.arguments, same)]
+        fitting = [candidate for candidate in candidates if accepts(candidate.arguments, same)]
         if len(fitting) == 1:
             return fitting[0]
     return None
@@ -126,17 +126,17 @@ def _by_category(candidates: list[Signature], open_: list[int]) -> list[Signatur
     """Keep the candidates that take literals as the preferred category: strings, or the one that all agree on."""
     wanted: dict[int, tuple[str, bool]] = {}
     for i in open_:
-        kinds = [(category(one.arguments[i]), one.arguments[i] in PREFERRED) for one in candidates]
+        kinds = [(category(candidate.arguments[i]), candidate.arguments[i] in PREFERRED) for candidate in candidates]
         categories = {kind for kind, _ in kinds}
         if len(categories) > 1 and "S" not in categories:
             return candidates
         chosen = "S" if "S" in categories else next(iter(categories))
         wanted[i] = chosen, any(preferred for kind, preferred in kinds if kind == chosen)
     kept = [
-        one
-        for one in candidates
+        candidate
+        for candidate in candidates
         if all(
-            category(one.arguments[i]) == kind and (one.arguments[i] in PREFERRED or not has_preferred)
+            category(candidate.arguments[i]) == kind and (candidate.arguments[i] in PREFERRED or not has_preferred)
             for i, (kind, has_preferred) in wanted.items()
         )
     ]

@@ -134,8 +134,8 @@ class CommitRows:
             "kind": "joined",
             "start_lsn": last[0].end_lsn,
             "tables": commits_table.json_of(
-                {"namespace": one.namespace, "name": one.name, "path": one.path, "version": one.version}
-                for one in tables
+                {"namespace": table.namespace, "name": table.name, "path": table.path, "version": table.version}
+                for table in tables
             ),
         }
         frame = commits_table.frame_of(self._spark, [kept])

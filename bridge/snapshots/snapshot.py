@@ -142,11 +142,11 @@ def collect(
             _check_catalog(running, views)
         with closing(Catalog(catalog_path(config.state_dir))) as catalog:
 
-            def found(one: Subscription) -> dict[str, Any]:
+            def document_of(subscription: Subscription) -> dict[str, Any]:
                 with told():
-                    return _one(running, catalog, one, wanted, at, views)
+                    return _one(running, catalog, subscription, wanted, at, views)
 
-            return {"snapshots": each(chosen, found, partial(_failed, at))}
+            return {"snapshots": each(chosen, document_of, partial(_failed, at))}
 
 
 def _failed(at: str, subscription: Subscription, error: BridgeError) -> dict[str, Any]:
@@ -211,18 +211,18 @@ def render(document: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("subscription", "lsn", "committed (UTC)", "table", "version", "Delta table"):
         table.add_column(heading, overflow="fold")
-    for one in document["snapshots"]:
-        if "error" in one:
-            table.add_row(*map(Text, (one["subscription"], "-", "-", "-", "-", one["error"])))
+    for entry in document["snapshots"]:
+        if "error" in entry:
+            table.add_row(*map(Text, (entry["subscription"], "-", "-", "-", "-", entry["error"])))
             continue
-        time = dt.datetime.fromisoformat(one["commit_time"]).strftime("%F %T.%f")
-        for entry in one["tables"] or [{"table": "-", "version": None, "error": None, "path": "-", "view": None}]:
-            version = "-" if entry["version"] is None else str(entry["version"])
-            place = entry["error"] or entry["view"] or entry["path"]
-            table.add_row(*map(Text, (one["subscription"], one["lsn"], time, entry["table"], version, place)))
+        time = dt.datetime.fromisoformat(entry["commit_time"]).strftime("%F %T.%f")
+        for row in entry["tables"] or [{"table": "-", "version": None, "error": None, "path": "-", "view": None}]:
+            version = "-" if row["version"] is None else str(row["version"])
+            place = row["error"] or row["view"] or row["path"]
+            table.add_row(*map(Text, (entry["subscription"], entry["lsn"], time, row["table"], version, place)))
     return table
 
 
 def is_incomplete(document: dict[str, Any]) -> bool:
     """Whether a table's version is gone, or a subscription has failed."""
-    return any("error" in one or any(table["error"] for table in one["tables"]) for one in document["snapshots"])
+    return any("error" in entry or any(table["error"] for table in entry["tables"]) for entry in document["snapshots"])

@@ -250,7 +250,7 @@ class ChangeDecoder:
                 if field.name != table:
                     arrays.append(pa.nulls(rows, field.type))
                     continue
-                own = [part.cast(one.type) for part, one in zip(parts, field.type, strict=True)]
+                own = [part.cast(part_field.type) for part, part_field in zip(parts, field.type, strict=True)]
                 arrays.append(pa.StructArray.from_arrays(own, fields=list(field.type)))
         return pa.RecordBatch.from_arrays(
             [array.cast(field.type) for array, field in zip(arrays, arrow, strict=True)], schema=arrow

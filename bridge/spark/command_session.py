@@ -47,7 +47,7 @@ def command_session(
         commits: The command commits to the tables in the daemon's place. It then waits for the JVM of a daemon that was
             killed, as a daemon does.
     """
-    warehouses = [one.warehouse for one in subscriptions]
+    warehouses = [subscription.warehouse for subscription in subscriptions]
     master = config.spark.master
     with spark_lock(config.state_dir) if commits and not connect.is_connect(master) else nullcontext() as keep_open:
         spark = session.start(

@@ -267,7 +267,7 @@ def _check(session: SparkSession, server: str, required: Mapping[str, str]) -> N
     lacking = {}
     for key, value in required.items():
         values = session.conf.get(key, None) or ""
-        if value.lower() not in (one.strip().lower() for one in values.split(",")):
+        if value.lower() not in (listed.strip().lower() for listed in values.split(",")):
             lacking[key] = value
     if lacking:
         options = " ".join(f"--conf {key}={value}" for key, value in lacking.items())

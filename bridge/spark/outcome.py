@@ -91,12 +91,12 @@ def is_lost(error: BaseException) -> bool:
 
 def lost_in(error: BaseException) -> BaseException | None:
     """The error among an error and its causes that says so; None if there is none. Errors of the publisher are not."""
-    return next((one for one in _causes(error) if is_lost(one)), None)
+    return next((cause for cause in _causes(error) if is_lost(cause)), None)
 
 
 def is_of_spark(error: BaseException) -> bool:
     """Whether Spark has raised an error, or one of its causes."""
-    return any(isinstance(one, SPARK_ERRORS) or is_lost(one) for one in _causes(error))
+    return any(isinstance(cause, SPARK_ERRORS) or is_lost(cause) for cause in _causes(error))
 
 
 def is_concurrent(error: BaseException) -> bool:
@@ -170,9 +170,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """An error, its causes, and the errors during whose handling it was raised."""
     waiting, seen = [error], set[int]()
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, PublisherError):
+        current = waiting.pop()
+        if id(current) in seen or isinstance(current, PublisherError):
             continue
-        seen.add(id(one))
-        yield one
-        waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+        seen.add(id(current))
+        yield current
+        waiting += [cause for cause in (current.__cause__, current.__context__) if cause is not None]

@@ -394,10 +394,10 @@ def interrupt_companion(session: SparkSession, name: str) -> None:
 
 
 def _interrupt(sessions: Iterable[SparkSession]) -> None:
-    for one in sessions:
+    for companion in sessions:
         if connect.lost() is None:
             with contextlib.suppress(*SPARK_ERRORS, OSError):  # it may be gone
-                one.interruptAll()
+                companion.interruptAll()
 
 
 def _text(value: str | float | bool) -> str:

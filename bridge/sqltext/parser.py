@@ -168,9 +168,11 @@ class _Parser(TokenReader):
         self.expect_word("and")
         high = self.expression(MATCH + 1)
 
-        def both(one: syntax.Node, other: syntax.Node) -> syntax.Node:
+        def both(lower: syntax.Node, upper: syntax.Node) -> syntax.Node:
             names = ("<", ">", "or") if negated else (">=", "<=", "and")
-            sides = (syntax.Operator(at, name, (left, bound)) for name, bound in zip(names, (one, other), strict=False))
+            sides = (
+                syntax.Operator(at, name, (left, bound)) for name, bound in zip(names, (lower, upper), strict=False)
+            )
             return syntax.BooleanOperator(at, names[2], tuple(sides))
 
         if not symmetric:

@@ -95,7 +95,7 @@ def is_unmet(condition: str, column: str) -> bool:
     become of NULL, may be true.
     """
     tokens = [part.lower() for part in _TOKEN.findall(_LIST.sub("in", condition)) if part[0] not in "'\""]
-    calls = any(re.fullmatch(r"\w+|`.+`", one) and one != "and" and other == "(" for one, other in pairwise(tokens))
+    calls = any(re.fullmatch(r"\w+|`.+`", word) and word != "and" and other == "(" for word, other in pairwise(tokens))
     depths = accumulate((part == "(") - (part == ")") for part in tokens)
     nested = any(part == "and" and depth for part, depth in zip(tokens, depths, strict=True))
     named = {column.lower(), quoted(column.lower())}

@@ -56,7 +56,7 @@ def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
 
 def kept_layout(layout: Layout, columns: Sequence[TargetColumn], others: Collection[str] = ()) -> Layout:
     """Return what is left of a table's layout once a copy replaces its columns; `others` keep their types."""
-    fields = {one.name: TargetField(one.name, one.type.arrow, "", one.type.place) for one in columns}
+    fields = {column.name: TargetField(column.name, column.type.arrow, "", column.type.place) for column in columns}
 
     def left(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if name in others or (name in fields and _allowed(fields[name], layout)))

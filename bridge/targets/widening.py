@@ -86,8 +86,8 @@ def _shortest(real: np.float32) -> float:
     value = Decimal(float(real))
     low, high = ((value + Decimal(float(np.nextafter(real, np.float32(towards))))) / 2 for towards in (-np.inf, np.inf))
     for digits in range(1, _REAL_DIGITS):
-        one = Decimal(1).scaleb(value.adjusted() - digits + 1)
-        texts = [value.quantize(one, rounding) for rounding in (ROUND_FLOOR, ROUND_CEILING)]
+        unit = Decimal(1).scaleb(value.adjusted() - digits + 1)
+        texts = [value.quantize(unit, rounding) for rounding in (ROUND_FLOOR, ROUND_CEILING)]
         inside = [text for text in texts if low < text < high]
         if inside:
             return float(min(inside, key=lambda text: abs(text - value)))

@@ -92,25 +92,25 @@ def collect(  # noqa: PLR0913 - options
         if started
         else command_session(config, chosen, log="verify-spark.log", commits=repaired) as spark,
     ):
-        names = [name for one in chosen for name in (one.name, sync_name(one.name))]
+        names = [name for subscription in chosen for name in (subscription.name, sync_name(subscription.name))]
         known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
         known |= {name.partition(".")[2] for name in known}
         if unknown := [name for name in tables if name not in known]:
             raise VerifyError(f'no subscription follows table "{unknown[0]}"')
 
-        def verified(one: Subscription) -> dict[str, Any]:
+        def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
-                _check_finished(catalog, one.name)
+                _check_finished(catalog, subscription.name)
             with (
                 told(),
-                Publisher(one.connection, application_name=f"{one.name}_verify") as publisher,
-                FilterServer(one) as filter_server,
+                Publisher(subscription.connection, application_name=f"{subscription.name}_verify") as publisher,
+                FilterServer(subscription) as filter_server,
             ):
                 verification = Verification(
                     spark,
                     catalog,
-                    one,
-                    Published.read(one, publisher, log.get(one.name), filter_server),
+                    subscription,
+                    Published.read(subscription, publisher, log.get(subscription.name), filter_server),
                     running=lambda: not repaired and is_running(config.state_dir),
                     pace=Pace(max_rate),
                     patience_s=patience_s,
@@ -121,9 +121,9 @@ def collect(  # noqa: PLR0913 - options
                 lsn, verdicts = verification.run(
                     lambda name: not tables or name in tables or name.partition(".")[2] in tables
                 )
-            return document_of(one.name, lsn, verdicts)
+            return document_of(subscription.name, lsn, verdicts)
 
-        documents = each(chosen, verified, lambda one, error: failed_document(one.name, str(error)))
+        documents = each(chosen, verified, lambda subscription, error: failed_document(subscription.name, str(error)))
     return {"subscriptions": documents, "exit_code": _exit_code(documents, named=bool(tables))}
 
 
@@ -138,27 +138,27 @@ def _check_finished(catalog: Catalog, name: str) -> None:
 
 def _exit_code(documents: Sequence[dict[str, Any]], *, named: bool) -> int:
     """A changelog counts only if it was asked for by its name: else no run of its subscription could end with 0."""
-    tables = (table for one in documents for table in one["tables"])
+    tables = (table for document in documents for table in document["tables"])
     equal = [table["equal"] for table in tables if named or not table["changelog"]]
     if False in equal:
         return DIFFERENT
-    return UNVERIFIED if None in equal or any("error" in one for one in documents) else EQUAL
+    return UNVERIFIED if None in equal or any("error" in document for document in documents) else EQUAL
 
 
 def render(document: dict[str, Any]) -> RenderableType:
     """A table for a terminal, and what differs."""
     parts: list[RenderableType] = []
-    for one in document["subscriptions"]:
-        if "error" in one:
-            parts.append(Text(f"{one['subscription']}: not verified: {one['error']}"))
+    for entry in document["subscriptions"]:
+        if "error" in entry:
+            parts.append(Text(f"{entry['subscription']}: not verified: {entry['error']}"))
             continue
         table = Table(box=None, pad_edge=False)
         for title, justify in (("table", "left"), ("rows", "right"), ("equal", "left")):
             table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]  # two literals
-        for verified in one["tables"]:
+        for verified in entry["tables"]:
             table.add_row(Text(verified["relation"]), f"{verified['rows']:,}", Text(_said(verified)))
-        parts += [Text(f"{one['subscription']}: as of {one['lsn']}"), table]
-        parts += [Text(line) for verified_table in one["tables"] for line in _lines(verified_table)]
+        parts += [Text(f"{entry['subscription']}: as of {entry['lsn']}"), table]
+        parts += [Text(line) for verified_table in entry["tables"] for line in _lines(verified_table)]
     return Group(*parts)
 
 

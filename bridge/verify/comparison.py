@@ -102,8 +102,8 @@ def explained(
     return not any(map(any, left.values()))
 
 
-def _less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a - b for a, b in zip_longest(one, other, fillvalue=0))
+def _less(minuend: tuple[int, ...], subtrahend: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a - b for a, b in zip_longest(minuend, subtrahend, fillvalue=0))
 
 
 def _signed(number: int) -> int:

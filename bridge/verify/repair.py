@@ -90,17 +90,24 @@ def repair(
         snapshot=source.export(),
         unrepresentable=subscription.unrepresentable,
         ranges=[BlockRange()],
-        columns=[TargetColumn(one.name, replace(one.type, arrow=one.target, place=one.place)) for one in table.columns],
+        columns=[
+            TargetColumn(column.name, replace(column.type, arrow=column.target, place=column.place))
+            for column in table.columns
+        ],
     )
-    batches = list(copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [one.key for one in differences])))
+    batches = list(
+        copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [difference.key for difference in differences]))
+    )
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
-    names = [one.name for one in table.columns]
-    extra = target.rows_of([one.key for one in differences if one.outcome == "extra"])
+    names = [column.name for column in table.columns]
+    extra = target.rows_of([difference.key for difference in differences if difference.outcome == "extra"])
     gone = as_frame(spark, extra.select(*map(quoted, table.key)).distinct().toArrow())  # in the session that writes
     if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
         raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
     changes = _changes(rows, gone, table.key)
-    compared = as_frame(spark, target.rows_of([one.key for one in differences]).select(*map(quoted, names)).toArrow())
+    compared = as_frame(
+        spark, target.rows_of([difference.key for difference in differences]).select(*map(quoted, names)).toArrow()
+    )
     stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
 
     def commit() -> None:

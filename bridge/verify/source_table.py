@@ -108,11 +108,11 @@ class SourceTable:
         key = [f"{self.table.source_key} AS {_KEY}"] if left_out else []
         numbers = [f"n{number}" for number, _ in enumerate(self.table.numbers)]
         named = [
-            f"({quote_identifier(one.name)})::bigint AS {name}"
-            for one, name in zip(self.table.numbers, numbers, strict=True)
+            f"({quote_identifier(column.name)})::bigint AS {name}"
+            for column, name in zip(self.table.numbers, numbers, strict=True)
         ]
         inner = select_statement(self.table.published, [*key, *named, f"{self.table.source_hash} AS h"])
-        sums = ", ".join(f"sum({one})" for one in ("h", *numbers))
+        sums = ", ".join(f"sum({name})" for name in ("h", *numbers))
         for blocks in self._ranges(extent, read):
             of_range = where_clause(self.table.published.row_filters, blocks)
             statement = (
@@ -133,7 +133,7 @@ class SourceTable:
     ) -> Counter[tuple[str, int]]:
         """Count the rows of some buckets, by the hashes of their keys and of themselves."""
         counts: Counter[tuple[str, int]] = Counter()
-        names = [quote_identifier(one.name) for one in self.table.columns]
+        names = [quote_identifier(column.name) for column in self.table.columns]
         inner = select_statement(self.table.published, [*names, f"{self.table.source_hash} AS {_HASH}"])
         left_out = self._left_out(but)
         for blocks in self._ranges(extent):
@@ -175,7 +175,7 @@ class SourceTable:
             keys: The keys' hashes.
             numbers: Keys among which they are; none if that is not known.
         """
-        names = [quote_identifier(one.name) for one in self.table.columns]
+        names = [quote_identifier(column.name) for column in self.table.columns]
         inner = select_statement(self.table.published, [f"{self.table.source_key} AS {_KEY}", *names])
         wanted = ",".join(keys)
         among = self.table.source_among(numbers) if numbers else ""
@@ -190,7 +190,7 @@ class SourceTable:
             yield from self._texts(self.table.source_key, f"({' UNION ALL '.join(selects)}) AS r")
 
     def _texts(self, key: str, source: str) -> Iterator[tuple[str, list[ValueTexts]]]:
-        names = [quote_identifier(one.name) for one in self.table.columns]
+        names = [quote_identifier(column.name) for column in self.table.columns]
         shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
         columns = f"ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}]"
         for key_hash, records, texts in self.source.query(f"SELECT {key}, {columns} FROM {source}"):
@@ -226,16 +226,16 @@ class SourceTable:
         names = self.table.key if row is None else window.columns
         values: dict[str, object] = dict(zip(names, key if row is None else row, strict=True))
         where = ""
-        if row is not None and any(values[one.name] is UNCHANGED for one in self.table.columns):
+        if row is not None and any(values[column.name] is UNCHANGED for column in self.table.columns):
             base = dict(zip(self.table.key, window.base.get(key, key), strict=True))
             where = " AND ".join(
                 f"t.{quote_identifier(name)} = {self._literal(value)}{self._cast(name)}" for name, value in base.items()
             )
         expressions = [
-            f"t.{quote_identifier(one.name)}"
-            if values.get(one.name) is UNCHANGED
-            else self._given(one.name, values.get(one.name))
-            for one in self.table.columns
+            f"t.{quote_identifier(column.name)}"
+            if values.get(column.name) is UNCHANGED
+            else self._given(column.name, values.get(column.name))
+            for column in self.table.columns
         ]
         relation = psql.Identifier(self.table.published.namespace, self.table.published.name).as_string()
         source = f" FROM {relation} AS t WHERE {where}" if where else ""
@@ -245,7 +245,7 @@ class SourceTable:
         """The hashes of rows of a table without keys that are given as texts: of the key, and of the row."""
         by_name = (dict(zip(columns, row, strict=True)) for row in rows)
         selects = (
-            f"SELECT {', '.join(self._given(one.name, values[one.name]) for one in self.table.columns)}"
+            f"SELECT {', '.join(self._given(column.name, values[column.name]) for column in self.table.columns)}"
             for values in by_name
         )
         return ((key, hashed) for _, key, hashed in self._hashed(selects))

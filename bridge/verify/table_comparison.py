@@ -124,7 +124,7 @@ class TableComparison:
     ) -> bool:
         """Whether the rows with some keys are all that differs; they are read by their keys."""
         in_source, there = (
-            Counter({one: count for one, count in rows.items() if one[0] not in touched})
+            Counter({row: count for row, count in rows.items() if row[0] not in touched})
             for rows in self._both(lambda: self.source.with_keys(keys), lambda: self.target.with_keys(keys))
         )
         if not explained(buckets, expected, actual, in_source, there, self.source.table.bucket_of):
@@ -137,7 +137,7 @@ class TableComparison:
     ) -> Counter[tuple[str, int]]:
         wanted = set(buckets)
         return Counter(
-            {one: count for one, count in rows.items() if self.source.table.bucket_of(one[1], bits) in wanted}
+            {row: count for row, count in rows.items() if self.source.table.bucket_of(row[1], bits) in wanted}
         )
 
     def _moved(
@@ -155,7 +155,7 @@ class TableComparison:
                 bucket = self.source.table.bucket_of(hashed, bits)
                 count, total, *numbers = moved.get(bucket, (0, 0))
                 moved[bucket] = count + sign * number, total + sign * number * hashed, *numbers
-        return {bucket: one for bucket, one in moved.items() if any(one)}
+        return {bucket: sums for bucket, sums in moved.items() if any(sums)}
 
     def _shown(
         self, differing: Sequence[Difference], numbers: Sequence[tuple[int, ...]] | None, touched: Mapping[str, Texts]
@@ -166,7 +166,7 @@ class TableComparison:
             numbers: Keys among which untouched rows are that differ; None if that is not known.
             touched: Touched keys, by their hashes: what the source has there is what the stream says.
         """
-        keys = [one.key for one in differing]
+        keys = [difference.key for difference in differing]
         ended = [touched[key] for key in keys if key in touched]
         untouched = [key for key in keys if key not in touched]
         among = self._among(numbers, ended)
@@ -176,21 +176,21 @@ class TableComparison:
             lambda: dict(self.target.texts(keys, among)),
         )
         there.update(self.source.ended_texts(self.window, streamed))
-        names = [one.name for one in self.source.table.columns]
-        key_names = {one.name for one in self.source.table.identifying}
+        names = [column.name for column in self.source.table.columns]
+        key_names = {column.name for column in self.source.table.identifying}
         shown = []
-        for one in differing:
-            source, target = there.get(one.key), here.get(one.key)
+        for difference in differing:
+            source, target = there.get(difference.key), here.get(difference.key)
             values = source or target or [(None, None)] * len(names)
             key = {name: text for name, (_, text) in zip(names, values, strict=True) if name in key_names}
             columns = {}
-            if one.outcome == "changed" and source is not None and target is not None:
+            if difference.outcome == "changed" and source is not None and target is not None:
                 columns = {
                     name: (was_shown, is_shown)
                     for name, (was, was_shown), (is_, is_shown) in zip(names, source, target, strict=True)
                     if was != is_ and name not in key_names
                 }
-            shown.append(Shown(one.outcome, key, columns))
+            shown.append(Shown(difference.outcome, key, columns))
         return shown
 
     def _among(self, numbers: Sequence[tuple[int, ...]] | None, ended: Sequence[Texts]) -> Sequence[tuple[int, ...]]:
@@ -198,7 +198,7 @@ class TableComparison:
         table = self.source.table
         if numbers is None or not table.numbers:
             return ()
-        at = [table.key.index(one.name) for one in table.numbers]
+        at = [table.key.index(column.name) for column in table.numbers]
         return [*numbers, *(tuple(int(key[i] or 0) for i in at) for key in ended)]
 
 

@@ -92,25 +92,25 @@ class VerifiedTable:
     @property
     def identifying(self) -> tuple[VerifiedColumn, ...]:
         """The key's columns; all of them if rows have no keys."""
-        return tuple(one for one in self.columns if one.name in self.key) if self.key else self.columns
+        return tuple(column for column in self.columns if column.name in self.key) if self.key else self.columns
 
     @property
     def numbers(self) -> tuple[VerifiedColumn, ...]:
         """The key's columns if all are integers, and few; none otherwise."""
-        key = tuple(one for one in self.columns if one.name in self.key)
-        integers = all(one.type.kind in _INTEGERS and pa.types.is_integer(one.target) for one in key)
+        key = tuple(column for column in self.columns if column.name in self.key)
+        integers = all(column.type.kind in _INTEGERS and pa.types.is_integer(column.target) for column in key)
         return key if integers and len(key) <= _MOST_NUMBERS else ()
 
     def source_among(self, keys: Iterable[Sequence[int]]) -> str:
         """PostgreSQL's condition, which an index serves, that a row has one of some keys of `numbers`."""
-        names = [quote_identifier(one.name) for one in self.numbers]
+        names = [quote_identifier(column.name) for column in self.numbers]
         if len(names) == 1:
             return f"{names[0]} = ANY ('{{{','.join(str(key) for (key,) in keys)}}}'::bigint[])"
         return f"({', '.join(names)}) IN ({', '.join(_row(key) for key in keys)})"
 
     def target_among(self, keys: Iterable[Sequence[int]]) -> str:
         """Spark's, by which Delta leaves out files if the key is one column."""
-        names = [quoted(one.name) for one in self.numbers]
+        names = [quoted(column.name) for column in self.numbers]
         if len(names) == 1:
             return f"{names[0]} IN ({', '.join(f'{key}L' for (key,) in keys)})"
         bigints = ", ".join(f"cast({name} AS bigint)" for name in names)
@@ -118,31 +118,31 @@ class VerifiedTable:
 
     def source_texts(self) -> list[str]:
         """PostgreSQL's expressions of all columns' records, in hexadecimal."""
-        return [f"encode({source_record([one.source_value])}, 'hex')" for one in self.columns]
+        return [f"encode({source_record([column.source_value])}, 'hex')" for column in self.columns]
 
     def target_texts(self) -> list[str]:
         """Spark's."""
-        return [f"lower(hex({target_record([one.target_value])}))" for one in self.columns]
+        return [f"lower(hex({target_record([column.target_value])}))" for column in self.columns]
 
     @property
     def source_key(self) -> str:
         """PostgreSQL's expression of the key's hash: MD5 in hexadecimal."""
-        return f"md5({source_record(one.source_value for one in self.identifying)})"
+        return f"md5({source_record(column.source_value for column in self.identifying)})"
 
     @property
     def target_key(self) -> str:
         """Spark's."""
-        return f"md5({target_record(one.target_value for one in self.identifying)})"
+        return f"md5({target_record(column.target_value for column in self.identifying)})"
 
     @property
     def source_hash(self) -> str:
         """PostgreSQL's expression of the row's hash, a bigint."""
-        return self.hash.source(source_record(one.source_value for one in self.columns))
+        return self.hash.source(source_record(column.source_value for column in self.columns))
 
     @property
     def target_hash(self) -> str:
         """Spark's."""
-        return self.hash.target(target_record(one.target_value for one in self.columns))
+        return self.hash.target(target_record(column.target_value for column in self.columns))
 
     def source_bucket(self, row_hash: str, bits: int = BUCKET_BITS) -> str:
         """PostgreSQL's expression of a row hash's bucket: so many bits of its beginning."""

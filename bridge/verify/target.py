@@ -47,7 +47,9 @@ class TargetVersion:
         return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
 
     def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:
-        named = [f"cast({quoted(one.name)} AS bigint) AS n{number}" for number, one in enumerate(self.table.numbers)]
+        named = [
+            f"cast({quoted(column.name)} AS bigint) AS n{number}" for number, column in enumerate(self.table.numbers)
+        ]
         key = f"{self.table.target_key} AS k"
         return self._rows().selectExpr(*[key] * keys, *named * numbers, f"{self.table.target_hash} AS h")
 
@@ -58,7 +60,7 @@ class TargetVersion:
         return self.spark.createDataFrame([(key,) for key in keys], "k string")
 
     def buckets(self, but: Collection[str], within: Collection[int] = (), bits: int = BUCKET_BITS) -> Buckets:
-        """The table's buckets, without some keys, by their hashes; see `Source.buckets`."""
+        """The table's buckets, without some keys, by their hashes; see `SourceTable.buckets`."""
         rows = self._but(self._in(self._hashed(keys=bool(but), numbers=True), within), but)
         # a sum of whole hashes could overflow, and one of decimals takes twice as long
         high, low = F.sum(F.shiftright("h", _LOW_BITS)), F.sum(F.col("h").bitwiseAND((1 << _LOW_BITS) - 1))
@@ -109,10 +111,10 @@ class TargetVersion:
             numbers: Keys among which they are; none if that is not known.
         """
         shown = [
-            f"lower(concat('\\\\x', hex({quoted(one.name)})))"
-            if str(one.target) == "binary"
-            else f"try_cast({quoted(one.name)} AS string)"
-            for one in self.table.columns
+            f"lower(concat('\\\\x', hex({quoted(column.name)})))"
+            if str(column.target) == "binary"
+            else f"try_cast({quoted(column.name)} AS string)"
+            for column in self.table.columns
         ]
         every = [*self.table.target_texts(), *shown]
         named = [f"{text} AS v{number}" for number, text in enumerate(every)]

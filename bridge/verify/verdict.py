@@ -61,31 +61,31 @@ def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, A
         "lsn": str(lsn),
         "tables": [
             {
-                "relation": one.relation,
-                "path": one.path,
-                "rows": one.rows,
-                "equal": None if one.why else not one.differences and not one.partly,
-                "could_not": one.why or None,
-                "changelog": one.changelog,
-                "left_out": one.left_out,
-                "left_out_columns": list(one.left_out_columns),
-                "partly": one.partly,
-                "repaired": one.repaired,
-                "unrepaired": one.unrepaired or None,
-                "caveat": one.caveat or None,
-                "differences": _counts(one.differences),
-                "shown": [_shown_document(shown) for shown in one.shown],
-                "seconds": round(one.seconds, 2),
+                "relation": verdict.relation,
+                "path": verdict.path,
+                "rows": verdict.rows,
+                "equal": None if verdict.why else not verdict.differences and not verdict.partly,
+                "could_not": verdict.why or None,
+                "changelog": verdict.changelog,
+                "left_out": verdict.left_out,
+                "left_out_columns": list(verdict.left_out_columns),
+                "partly": verdict.partly,
+                "repaired": verdict.repaired,
+                "unrepaired": verdict.unrepaired or None,
+                "caveat": verdict.caveat or None,
+                "differences": _counts(verdict.differences),
+                "shown": [_shown_document(shown) for shown in verdict.shown],
+                "seconds": round(verdict.seconds, 2),
             }
-            for one in verdicts
+            for verdict in verdicts
         ],
     }
 
 
 def _counts(differences: Sequence[Difference]) -> Mapping[str, int]:
     counts = Counter[str]()
-    for one in differences:
-        counts[one.outcome] += one.rows
+    for difference in differences:
+        counts[difference.outcome] += difference.rows
     return dict(sorted(counts.items()))
 
 

@@ -151,7 +151,7 @@ class Verification:
             if fitted is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
             columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place))
-        compared = tuple(one for one in columns if one.place is not Place.VARIANT)
+        compared = tuple(column for column in columns if column.place is not Place.VARIANT)
         if not compared:
             raise VerifyError("it has no column that can be compared")
         return VerifiedTable(
@@ -161,7 +161,7 @@ class Verification:
             tuple(key_of(published)),
             source.declarations(published.relid),
             mode,
-            tuple(one.name for one in columns if one.place is Place.VARIANT),
+            tuple(column.name for column in columns if column.place is Place.VARIANT),
             row_hash(source.version),
         )
 
@@ -201,7 +201,7 @@ class Verification:
         touched = window.tables.get((table.published.namespace, table.published.name), TableWindow())
         verdict.why = verdict.why or touched.unclear
         ahead = end_lsn >= after_lsn and self.subscription.publication_definitions is None
-        lacks = touched.columns and not {one.name for one in table.columns} <= set(touched.columns)
+        lacks = touched.columns and not {column.name for column in table.columns} <= set(touched.columns)
         if lacks and (ahead or not table.keyed):
             verdict.why = verdict.why or "the stream lacks columns of it"
         if self.subscription.publication_definitions is not None:

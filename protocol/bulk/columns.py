@@ -166,7 +166,7 @@ class RowMessages:
             self._name,
             lambda chunk, part: _raw(chunk, self.tags[part], self._body, relation, columns),
         )
-        return [one for olds, _ in decoded for one in olds], [one for _, news in decoded for one in news]
+        return [values for olds, _ in decoded for values in olds], [values for _, news in decoded for values in news]
 
 
 class _Decoded(NamedTuple):
@@ -257,28 +257,37 @@ def _decode(chunk: DecodeChunk, tags: Bytes, body: int, columns: Sequence[Column
 
 def _table(decoded: Sequence[_Decoded], columns: Sequence[Column]) -> pa.Table:
     """Join the chunks' columns; a column that only some chunks have is filled up in the others."""
-    sizes = [len(one.op) for one in decoded]
+    sizes = [len(chunk.op) for chunk in decoded]
     fields = [pa.field("op", pa.uint8(), nullable=False), pa.field("old", pa.uint8(), nullable=False)]
-    arrays: list[list[pa.Array]] = [[pa.array(one.op) for one in decoded], [pa.array(one.old_mark) for one in decoded]]
+    arrays: list[list[pa.Array]] = [
+        [pa.array(chunk.op) for chunk in decoded],
+        [pa.array(chunk.old_mark) for chunk in decoded],
+    ]
     for i, column in enumerate(columns):
         fields.append(pa.field(f"new_{i}", column.type.arrow))
-        arrays.append([one.new[i] for one in decoded])
-    if any(one.old is not None for one in decoded):
+        arrays.append([chunk.new[i] for chunk in decoded])
+    if any(chunk.old is not None for chunk in decoded):
         for i, column in enumerate(columns):
             arrow = column.type.arrow
             fields.append(pa.field(f"old_{i}", arrow))
             arrays.append(
-                [one.old[i] if one.old else pa.nulls(size, arrow) for one, size in zip(decoded, sizes, strict=True)]
+                [
+                    chunk.old[i] if chunk.old else pa.nulls(size, arrow)
+                    for chunk, size in zip(decoded, sizes, strict=True)
+                ]
             )
-    for i in sorted({i for one in decoded for i in one.unchanged}):
+    for i in sorted({i for chunk in decoded for i in chunk.unchanged}):
         fields.append(pa.field(f"unchanged_{i}", pa.bool_(), nullable=False))
         arrays.append(
-            [pa.array(one.unchanged.get(i, np.zeros(size, np.bool_))) for one, size in zip(decoded, sizes, strict=True)]
+            [
+                pa.array(chunk.unchanged.get(i, np.zeros(size, np.bool_)))
+                for chunk, size in zip(decoded, sizes, strict=True)
+            ]
         )
-    for name in sorted({name for one in decoded for name in one.unheld}):
+    for name in sorted({name for chunk in decoded for name in chunk.unheld}):
         fields.append(pa.field(name, pa.string()))
         arrays.append(
-            [one.unheld.get(name, pa.nulls(size, pa.string())) for one, size in zip(decoded, sizes, strict=True)]
+            [chunk.unheld.get(name, pa.nulls(size, pa.string())) for chunk, size in zip(decoded, sizes, strict=True)]
         )
     chunked = [pa.chunked_array(chunks, field.type) for chunks, field in zip(arrays, fields, strict=True)]
     return pa.Table.from_arrays(chunked, schema=pa.schema(fields))

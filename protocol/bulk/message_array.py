@@ -161,7 +161,9 @@ class ChunkedMessages:
     def longest(self) -> MessageArray:
         """The longest message; none if there are none."""
         return max(
-            (chunk.longest() for chunk in self._chunks), key=lambda one: one.size_bytes, default=MessageArray.of()
+            (chunk.longest() for chunk in self._chunks),
+            key=lambda messages: messages.size_bytes,
+            default=MessageArray.of(),
         )
 
     def extend(self, messages: MessageArray) -> None:

@@ -107,8 +107,8 @@ class Tuples:
                 ]
             self.positions = self._following
         tuples = zip(*(by_column[i] for i in columns), strict=True) if columns else ((),) * len(self._owners)
-        for owner, one in zip(self._owners.tolist(), tuples, strict=True):
-            by_message[owner] = one
+        for owner, tuple_ in zip(self._owners.tolist(), tuples, strict=True):
+            by_message[owner] = tuple_
         return by_message
 
     def _step(self, name: str) -> tuple[Bytes, ValueArray, bool]:

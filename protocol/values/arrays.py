@@ -214,13 +214,13 @@ def read_binary(
     header = values.blocks(_ONE_DIMENSION_BYTES).view(">i4").astype(np.int64)
     dimensions, found_oid = header[:, 0], header[:, 2] & 0xFFFFFFFF
     room = (values.lengths - _ONE_DIMENSION_BYTES) // _LENGTH_BYTES
-    one = dimensions == 1
+    has_one = dimensions == 1
     wrong = (
         (values.lengths < _HEADER_BYTES)
         | (dimensions < 0)
         | (dimensions > _MAX_DIMENSIONS)
         | ((dimensions == 0) & (values.lengths != _HEADER_BYTES))
-        | (one & ((header[:, 3] < 0) | (header[:, 3] > room)))
+        | (has_one & ((header[:, 3] < 0) | (header[:, 3] > room)))
         | (found_oid != element_oid)
     )
     if wrong.any():
@@ -230,9 +230,9 @@ def read_binary(
             f"array of {values.lengths[index]} bytes with {dimensions[index]} dimensions,"
             f" {header[index, 3]} elements of type {found_oid[index]}, expected type {element_oid}",
         )
-    shifted = one & (header[:, 3] > 0) & (header[:, 4] != 1)
+    shifted = has_one & (header[:, 3] > 0) & (header[:, 4] != 1)
     nulls = _refuse(dimensions > 1, shifted, policy, lambda i: _shown(values, i, type_, read_element))
-    held = one & ~shifted
+    held = has_one & ~shifted
     offsets = _counted(np.where(held, header[:, 3], 0))
     with indices_of(np.flatnonzero(held)):
         starts, lengths = _find_elements(values.select(held), header[held, 3])
@@ -254,8 +254,8 @@ def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Read
         while len(shown) < min(math.prod(sizes), _SHOWN_ELEMENTS):
             (length,) = _LENGTH.unpack_from(raw, place)
             place += _LENGTH_BYTES
-            one = ValueArray(values.data, values.starts[[index]] + place, np.array([max(length, 0)]))
-            shown.append("NULL" if length < 0 else str(read_element(one, element, "null")[0].as_py()))
+            element_values = ValueArray(values.data, values.starts[[index]] + place, np.array([max(length, 0)]))
+            shown.append("NULL" if length < 0 else str(read_element(element_values, element, "null")[0].as_py()))
             place += max(length, 0)
             if place > len(raw):
                 raise _overrun(index, len(shown))

@@ -122,8 +122,8 @@ def _places(precision: int, scale: int) -> _Places:
     below = 10 ** (4 * groups - scale)
     most = 10**precision - 1
     worth = [1] + [10 ** (4 * place) // below for place in range(1, _MAX_PLACE + 1)]
-    greatest = [_MAX_DIGIT] + [min(most // one, _MAX_DIGIT) for one in worth[1:]]
-    within = [one if one <= most else 0 for one in worth]
+    greatest = [_MAX_DIGIT] + [min(most // value, _MAX_DIGIT) for value in worth[1:]]
+    within = [value if value <= most else 0 for value in worth]
     return _Places(groups, below, np.array(within, np.int64), np.array(greatest, np.int64))
 
 

@@ -206,8 +206,8 @@ def multirange_text(raw: bytes, subtype: ColumnType) -> str:
     rest = raw[4:]
     ranges = []
     for _ in range(count):
-        one, rest = _counted(rest)
-        ranges.append(range_text(one, subtype))
+        counted, rest = _counted(rest)
+        ranges.append(range_text(counted, subtype))
     if count < 0 or rest:
         raise ValueError(f"{count} ranges and {len(rest)} bytes after them")
     return "{" + ",".join(ranges) + "}"

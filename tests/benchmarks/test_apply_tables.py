@@ -1,4 +1,4 @@
-"""Changes are of rows that the table has, or has not, as their kind says."""
+"""Changes are of rows that the table has, or does not have, as their kind says."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Rows(Protocol):
 def differences(
     spark: SparkSession, path: str, native: Rows, table: str, columns: Sequence[str] | None = None
 ) -> list[str]:
-    """What the Delta table has and the native subscriber's has not, and the other way round; empty when equal.
+    """Return rows that only the Delta table has, and rows that only the native subscriber's has; empty when equal.
 
     `columns`: which of the Delta table's columns to look at; by default all.
     """

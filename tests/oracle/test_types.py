@@ -266,7 +266,7 @@ UNHELD = {
     "date_domain": ["infinity"],
     "arrays_domain": ["{{1},{2}}", "[2:3]={1,2}"],
 }  # fmt: skip
-"""Values that PostgreSQL has and the Delta column has not."""
+"""Values of PostgreSQL that the Delta column cannot hold."""
 
 UNHELD_ELEMENTS = {
     "date[]": ("{2024-01-01,NULL,infinity}", 3, "infinity"),

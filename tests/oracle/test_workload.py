@@ -129,7 +129,7 @@ def test_events_are_never_the_same(publisher, loaded):
 
 
 def test_own_operations_take_part(publisher):
-    """A table of operations of one's own adds what the default one has not."""
+    """A table of operations of one's own adds operations that the default one lacks."""
 
     def truncate(_, connection):
         connection.execute("TRUNCATE events")

@@ -55,8 +55,8 @@ def quantified(left: Typed, array: Typed, compare: Apply, *, every: bool, at: in
     The result is NULL if no element decides and a comparison is NULL. An empty array decides whatever `left` is.
     """
 
-    def apply(one: Column, items: Column) -> Column:
-        return (F.forall if every else F.exists)(items, lambda item: compare(one, item))
+    def apply(value: Column, items: Column) -> Column:
+        return (F.forall if every else F.exists)(items, lambda item: compare(value, item))
 
     return Typed("bool", at, apply, (left, array))
 

@@ -99,12 +99,12 @@ def distinct(left: Column, right: Column, equal: Apply) -> Column:
 def test(what: str, *, negated: bool) -> Callable[[Column], Column]:
     """The test IS [NOT] NULL, TRUE, FALSE or UNKNOWN, whose result is never NULL."""
     tests: dict[str, Callable[[Column], Column]] = {
-        "null": lambda one: one.isNull(),
-        "unknown": lambda one: one.isNull(),
-        "true": lambda one: F.coalesce(one, F.lit(False)),
-        "false": lambda one: F.coalesce(~one, F.lit(False)),
+        "null": lambda value: value.isNull(),
+        "unknown": lambda value: value.isNull(),
+        "true": lambda value: F.coalesce(value, F.lit(False)),
+        "false": lambda value: F.coalesce(~value, F.lit(False)),
     }
-    return (lambda one: ~tests[what](one)) if negated else tests[what]
+    return (lambda value: ~tests[what](value)) if negated else tests[what]
 
 
 def _of(name: str, key: Callable[[Column], Column]) -> Apply:

@@ -79,14 +79,14 @@ def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
         Refused: The result may not fit Spark's decimals, or an operand is not a decimal.
     """
     left, right = sides
-    one, other = left.digits, right.digits
-    if not one or not other:
+    left_digits, right_digits = left.digits, right.digits
+    if not left_digits or not right_digits:
         raise Refused("arithmetic on numeric values without a precision (of at most 38 digits) is not translated", at)
     if name == "*":
-        digits = Digits(one.precision + other.precision, one.scale + other.scale)
+        digits = Digits(left_digits.precision + right_digits.precision, left_digits.scale + right_digits.scale)
     else:
-        scale = max(one.scale, other.scale)
-        whole = max(one.precision - one.scale, other.precision - other.scale)
+        scale = max(left_digits.scale, right_digits.scale)
+        whole = max(left_digits.precision - left_digits.scale, right_digits.precision - right_digits.scale)
         digits = Digits(whole + scale + (0 if name == "%" else 1), scale)
     # Spark gives a product one digit more than it can have, and rounds it beyond 38
     if digits.precision + (name == "*") > MAX_DIGITS:

@@ -77,8 +77,8 @@ def _any(*columns: Column) -> Column:
     return functools.reduce(lambda a, b: a | b, columns)
 
 
-def _distinct(equal: Typed, one: Column, other: Column) -> Column:
-    return comparisons.distinct(one, other, equal.apply)
+def _distinct(equal: Typed, left: Column, right: Column) -> Column:
+    return comparisons.distinct(left, right, equal.apply)
 
 
 def _in_order(*columns: Column) -> Column:

@@ -81,7 +81,7 @@ class ServerFilter:
             f"({', '.join([str(row), *(f'${row * count + i + 1}' for i in range(count))])})" for row in range(rows)
         )
         given = [f"v{i}" for i in range(count)]
-        outputs = [_output(*one) for one in zip(given, self.columns, self.collations, strict=True)]
+        outputs = [_output(*output) for output in zip(given, self.columns, self.collations, strict=True)]
         return (
             f"SELECT string_agg(CASE WHEN (\n{self.text}\n) THEN 't' ELSE 'f' END, '' ORDER BY {_ROW}) "
             f"FROM (SELECT {', '.join([_ROW, *outputs])} FROM (VALUES {values}) AS given({', '.join([_ROW, *given])})"
@@ -94,10 +94,12 @@ def any_of(filters: Sequence[ServerFilter]) -> ServerFilter:
     first, *others = filters
     if not others:
         return first
-    collations = {name: at for one in filters for name, at in zip(one.columns, one.collations, strict=True)}
+    collations = {
+        name: at for row_filter in filters for name, at in zip(row_filter.columns, row_filter.collations, strict=True)
+    }
     return ServerFilter(
-        " OR ".join(f"({one.expression})" for one in filters),
-        "\n OR ".join(f"({one.text}\n)" for one in filters),
+        " OR ".join(f"({row_filter.expression})" for row_filter in filters),
+        "\n OR ".join(f"({row_filter.text}\n)" for row_filter in filters),
         first.table,
         tuple(collations),
         tuple(collations.values()),

@@ -128,9 +128,9 @@ def nearest_float4(value: Decimal) -> float:
     bits = struct.unpack("i", struct.pack("f", near))[0]
     around = []
     for other in (bits - 1, bits, bits + 1):
-        one = struct.unpack("f", struct.pack("i", other))[0] if -(2**31) <= other < 2**31 else near
-        if math.isfinite(one):
-            around.append((abs(Decimal(one) - value), other & 1, one))
+        single = struct.unpack("f", struct.pack("i", other))[0] if -(2**31) <= other < 2**31 else near
+        if math.isfinite(single):
+            around.append((abs(Decimal(single) - value), other & 1, single))
     best: float = min(around)[2]
     return best
 
@@ -245,16 +245,16 @@ def _array(type_: str, text: str, at: int) -> list[Any]:
     elements: list[Any] = []
     position = 0
     while True:
-        one = item.match(body, position)
-        if not one:
+        match = item.match(body, position)
+        if not match:
             raise Refused(f'this array literal is not translated: "{text}"', at)
-        if one[1] is None and one[2].lower() == "null":
+        if match[1] is None and match[2].lower() == "null":
             elements.append(None)
         else:
-            element = re.sub(r"\\(.)", r"\1", one[1], flags=re.DOTALL) if one[1] is not None else one[2]
+            element = re.sub(r"\\(.)", r"\1", match[1], flags=re.DOTALL) if match[1] is not None else match[2]
             elements.append(value_of(type_[1:], element, at))
-        position = one.end()
-        if not one[3]:
+        position = match.end()
+        if not match[3]:
             return elements
 
 

@@ -127,19 +127,19 @@ def merged(arguments: tuple[Typed, ...]) -> Strength | None:
     """
     result: Strength | None = None
     for argument in arguments:
-        one = argument.strength
-        if one is None or result is None:
-            result = result or one
-        elif one.explicit and result.explicit:
-            if one.collation.name != result.collation.name:
+        strength = argument.strength
+        if strength is None or result is None:
+            result = result or strength
+        elif strength.explicit and result.explicit:
+            if strength.collation.name != result.collation.name:
                 raise Refused("collation mismatch between explicit collations", argument.at)
-        elif one.explicit or result.explicit:
-            result = one if one.explicit else result
-        elif one.collation.name == result.collation.name:
-            result = result if one.collation is DATABASE_DEFAULT else one
+        elif strength.explicit or result.explicit:
+            result = strength if strength.explicit else result
+        elif strength.collation.name == result.collation.name:
+            result = result if strength.collation is DATABASE_DEFAULT else strength
         elif result.collation.default:
-            result = one
-        elif not one.collation.default:
+            result = strength
+        elif not strength.collation.default:
             result = Strength(result.collation, conflict=True)
     return result
 

@@ -130,7 +130,7 @@ def test_all_tables_in_one_stream(stream):
 
 
 def test_a_batch_that_failed_between_sink_and_checkpoint_comes_once(stream):
-    """The sink has the batch, the checkpoint has not: it is read again from the slot, and Delta leaves it out."""
+    """The sink has the batch and the checkpoint does not: it is read again from the slot, and Delta leaves it out."""
     table = str(stream.folder / "appended")
     failing = [True]
 
