@@ -210,22 +210,22 @@ class Catalog:
             StateError: The origin does not exist yet, it is further, or a batch was begun and not finished.
         """
         with self._transaction() as db:
-            found = db.execute("SELECT remote_lsn FROM origin WHERE subscription = ?", (name,)).fetchone()
+            row = db.execute("SELECT remote_lsn FROM origin WHERE subscription = ?", (name,)).fetchone()
             begun = db.execute("SELECT end_lsn FROM batch WHERE subscription = ?", (name,)).fetchone()
-            if found is None:
+            if row is None:
                 raise StateError(f'subscription "{name}" has no origin yet: it has never run')
             if begun is not None:
                 raise StateError(
                     f"a batch up to {Lsn(begun[0])} was begun and not finished",
                     hint="run the daemon until the batch is applied or undone, then stop it again",
                 )
-            if remote_lsn < found[0]:
+            if remote_lsn < row[0]:
                 raise StateError(
-                    f"the origin is already at {Lsn(found[0])}: going back to {remote_lsn} would apply changes again "
+                    f"the origin is already at {Lsn(row[0])}: going back to {remote_lsn} would apply changes again "
                     "that are in the tables"
                 )
             ahead = "SELECT max(position) FROM subscription_rel WHERE subscription = ? AND position > max(lsn, ?)"
-            (kept_lsn,) = db.execute(ahead, (name, found[0])).fetchone()
+            (kept_lsn,) = db.execute(ahead, (name, row[0])).fetchone()
             if kept_lsn is not None:
                 raise StateError(
                     f"tables have changes up to {Lsn(kept_lsn)}, of a batch that was cut short",
@@ -289,7 +289,7 @@ class Catalog:
             db.execute("UPDATE batch SET undoing = 1 WHERE subscription = ?", (name,))
 
     def drop_batch(self, name: str) -> None:
-        """What it has committed is undone, or kept: drop the intent, and advance the epoch. One transaction."""
+        """Drop the intent of a batch whose commits are undone, or kept, and advance the epoch. One transaction."""
         with self._transaction() as db:
             db.execute("UPDATE subscription SET epoch = epoch + 1 WHERE name = ?", (name,))
             db.execute("DELETE FROM batch WHERE subscription = ?", (name,))
@@ -432,7 +432,7 @@ class Catalog:
         )
 
     def taken(self, name: str, real: Callable[[str], str]) -> dict[str, str]:
-        """Who else writes to Delta tables, or has claimed something, by its path.
+        """Return which other subscription writes to each Delta table, or has claimed a path, by the path.
 
         A subscription and its tablesync worker are one here: tables move between them.
 

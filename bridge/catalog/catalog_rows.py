@@ -173,7 +173,7 @@ class BatchIntent:
 
 @dataclass(frozen=True, slots=True)
 class AppliedBatch:
-    """What is recorded of a batch once it is durable, for `<warehouse>/pgbridge/commits`.
+    """The record of a batch that is durable, for `<warehouse>/pgbridge/commits`.
 
     Attributes:
         origin: The application id of its commits.
@@ -287,19 +287,19 @@ class OriginAdvances:
         self._siblings = len(group) > 1
         try:
             with self.transaction() as db:
-                moved = [self._move(db, one) for one in group]
+                moved = [self._move(db, advance) for advance in group]
         except BaseException:
             with self._lock:
-                self._waiting = [one for one in group if one is not mine] + self._waiting
+                self._waiting = [advance for advance in group if advance is not mine] + self._waiting
             raise
-        for one, has_moved in zip(group, moved, strict=True):
-            one.moved = has_moved
+        for advance, has_moved in zip(group, moved, strict=True):
+            advance.moved = has_moved
 
-    def _move(self, db: sqlite3.Connection, one: _Advance) -> bool:
+    def _move(self, db: sqlite3.Connection, advance: _Advance) -> bool:
         moved = db.execute(
             "UPDATE origin SET remote_lsn = ?2 WHERE subscription = ?1 AND remote_lsn < ?2 "
             "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
-            (one.name, one.remote_lsn),
+            (advance.name, advance.remote_lsn),
         )
-        self.ready_rels(db, one.name)
+        self.ready_rels(db, advance.name)
         return moved.rowcount > 0

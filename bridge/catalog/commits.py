@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Catalog(Protocol):
-    """What is used of `bridge.catalog.catalog.Catalog`, which imports this module."""
+    """The part of `bridge.catalog.catalog.Catalog` that this module uses; that module imports this one."""
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
@@ -94,8 +94,8 @@ def pending(catalog: _Catalog, subscription: str, most: int = -1) -> Sequence[Co
 
 def oldest_s(catalog: _Catalog, subscription: str) -> float | None:
     """When the oldest of these records was made, in seconds since 1970; None if there is none."""
-    found = catalog.rows("SELECT min(recorded) FROM commit_record WHERE subscription = ?", subscription)
-    return None if found[0][0] is None else float(found[0][0])
+    rows = catalog.rows("SELECT min(recorded) FROM commit_record WHERE subscription = ?", subscription)
+    return None if rows[0][0] is None else float(rows[0][0])
 
 
 def join_again(catalog: _Catalog, subscription: str) -> None:

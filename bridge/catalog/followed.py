@@ -49,10 +49,10 @@ def formers(catalog: Catalog, subscription: str) -> dict[int, list[Former]]:
     """The partitions that looks have seen, by relid, the earliest first (`bridge.publication.partition_moves`)."""
     known: dict[int, list[Former]] = {}
     for picture in pictures(catalog, subscription).values():
-        present = (Former(one.relid, one.parent, int(one.xid or 0)) for one in picture.partitions)
-        for one in (*picture.formers, *present):
-            known.setdefault(one.relid, []).append(one)
-    return {relid: sorted(ones, key=lambda one: one.until_lsn) for relid, ones in known.items()}
+        present = (Former(part.relid, part.parent, int(part.xid or 0)) for part in picture.partitions)
+        for then in (*picture.formers, *present):
+            known.setdefault(then.relid, []).append(then)
+    return {relid: sorted(ones, key=lambda former: former.until_lsn) for relid, ones in known.items()}
 
 
 def seen(catalog: Catalog, subscription: str) -> list[Seen]:
@@ -70,13 +70,13 @@ def seen(catalog: Catalog, subscription: str) -> list[Seen]:
 
 def record(catalog: Catalog, subscription: str, compared: Comparison, now_s: float) -> Recorded:
     """Record what a look has seen. A difference that was seen before keeps its time."""
-    before = {one.difference.key: one for one in seen(catalog, subscription)}
-    now = {one.key: one for one in compared.differences}
+    before = {entry.difference.key: entry for entry in seen(catalog, subscription)}
+    now = {new.key: new for new in compared.differences}
     recorded = Recorded(
-        [one for key, one in now.items() if key not in before],
-        [one.difference for key, one in before.items() if key not in now],
+        [new for key, new in now.items() if key not in before],
+        [entry.difference for key, entry in before.items() if key not in now],
     )
-    if compared.followed or now != {key: one.difference for key, one in before.items()}:
+    if compared.followed or now != {key: entry.difference for key, entry in before.items()}:
         with catalog.transaction() as db:
             _put(db, subscription, compared.followed)
             db.execute("DELETE FROM difference WHERE subscription = ?", (subscription,))
@@ -84,8 +84,8 @@ def record(catalog: Catalog, subscription: str, compared: Comparison, now_s: flo
                 "INSERT INTO difference (subscription, kind, namespace, name, subject, message, hint, since) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (subscription, one.kind, *one.relation, one.subject, one.message, one.hint, since_s)
-                    for key, one in now.items()
+                    (subscription, new.kind, *new.relation, new.subject, new.message, new.hint, since_s)
+                    for key, new in now.items()
                     for since_s in [before[key].since_s if key in before else now_s]
                 ],
             )

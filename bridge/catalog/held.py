@@ -47,7 +47,7 @@ def held(catalog: Catalog, name: str) -> Held | None:
 
 
 def timeline_begins(catalog: Catalog, name: str) -> dict[int | None, Lsn]:
-    """Where the timelines of what is durable begin."""
+    """Return the LSN at which each timeline of a durable position begins."""
     rows = catalog.rows("SELECT timeline, begin_lsn FROM timeline WHERE subscription = ?", name)
     return {timeline: Lsn(begin_lsn) for timeline, begin_lsn in rows}
 
@@ -81,8 +81,8 @@ def ahead_of_origin(catalog: Catalog, name: str) -> list[RelRow]:
 def fence_lsn(catalog: Catalog, subscription: str) -> Lsn:
     """The end of a batch that a handler was given and did not accept: batches do not go over it; 0 if there is none.
 
-    What the handler has written with that end as its version stays written. So all that follows in smaller batches ends
-    there, too: a table that has that version leaves them out, and one that lacks it gets each of them.
+    Rows that the handler has written with that end as their version stay written. So all that follows in smaller
+    batches ends there, too: a table that has that version leaves them out, and one that lacks it gets each of them.
     """
     rows = catalog.rows("SELECT fence_lsn FROM origin WHERE subscription = ?", subscription)
     return Lsn(rows[0][0]) if rows else Lsn(0)

@@ -27,7 +27,7 @@ _SPARKS_PATIENCE_S = 60.0
 
 _ONE_DAEMON = "one daemon runs all subscriptions of a configuration file; another file needs its own state_dir"
 STOP_FIRST = "stop the daemon by SIGTERM, then repeat the command"
-"""What to do if a daemon holds the state directory that a command needs for itself."""
+"""The remedy if a daemon holds the state directory that a command needs for itself."""
 _READABLE = "run the command as pgbridge's user, or set another state_dir"
 
 

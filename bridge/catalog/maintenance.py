@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedRow:
-    """What is known of a table's maintenance.
+    """The record of a table's maintenance.
 
     Attributes:
         since_s: When it was first looked at, in seconds since 1970.
@@ -62,11 +62,11 @@ def put(catalog: Catalog, subscription: str, path: str, row: MaintainedRow) -> N
 
 
 def rows(catalog: Catalog, subscription: str) -> Mapping[str, MaintainedRow]:
-    """What is known of the subscription's tables, by path."""
-    found = catalog.rows(
+    """Return the records of the subscription's tables, by path."""
+    rows = catalog.rows(
         "SELECT path, since, files, optimized, vacuumed, error FROM maintenance WHERE subscription = ?", subscription
     )
-    return {path: MaintainedRow(*row) for path, *row in found}
+    return {path: MaintainedRow(*row) for path, *row in rows}
 
 
 def begin(catalog: Catalog, subscription: str, intent: OptimizeIntent) -> bool:
@@ -88,10 +88,10 @@ def begin_flush(catalog: Catalog, subscription: str) -> None:
 
 def standing(catalog: Catalog, subscription: str) -> OptimizeIntent | None:
     """The OPTIMIZE that was begun and has neither ended nor been undone."""
-    found = catalog.rows("SELECT path, version, flushing, boot_id FROM optimizing WHERE subscription = ?", subscription)
-    if not found:
+    rows = catalog.rows("SELECT path, version, flushing, boot_id FROM optimizing WHERE subscription = ?", subscription)
+    if not rows:
         return None
-    path, version, flushing, booted = found[0]
+    path, version, flushing, booted = rows[0]
     return OptimizeIntent(path, version, doubtful=bool(flushing) or booted != boot_id())
 
 

@@ -92,7 +92,7 @@ APPLIED, REFUSED, INVALID = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
         code: The command's exit code.
@@ -133,5 +133,5 @@ def take_answer(catalog: Catalog, number: int) -> Outcome | None:
         return None
     with catalog.transaction() as db:
         db.execute("DELETE FROM reload WHERE id = ?", (number,))
-    found = json.loads(rows[0][0])
-    return Outcome(found["code"], tuple(found["lines"]))
+    note = json.loads(rows[0][0])
+    return Outcome(note["code"], tuple(note["lines"]))

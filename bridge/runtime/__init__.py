@@ -1,3 +1,3 @@
-"""What every room uses: errors, the log, threads, the process."""
+"""Used by every room: errors, the log, threads, the process."""
 
 __version__ = "0.1.0"

@@ -214,7 +214,7 @@ class EndsSpark(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class ApplyContext:
-    """What was being applied, in the words of PostgreSQL's `apply_error_callback` (worker.c).
+    """The change that was being applied, in the words of PostgreSQL's `apply_error_callback` (worker.c).
 
     Attributes:
         origin: The replication origin's name, `pgbridge_<subscription>`.
@@ -284,14 +284,14 @@ def may_retry(error: BaseException | None) -> bool:
 def let_go(error: BaseException) -> None:
     """Release what an error's frames hold: a batch, which waits for the next attempt with rows of any size.
 
-    What is left are cycles of errors and frames, which the garbage collector would find long after, because large rows
-    are few objects.
+    Cycles of errors and frames remain. The garbage collector would find them long after, because large rows are few
+    objects.
     """
     waiting, seen = [error], list[BaseException]()
     while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.append(one)
-            traceback.clear_frames(one.__traceback__)
-            waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+        current = waiting.pop()
+        if current not in seen:
+            seen.append(current)
+            traceback.clear_frames(current.__traceback__)
+            waiting += [cause for cause in (current.__cause__, current.__context__) if cause is not None]
     gc.collect()

@@ -58,8 +58,8 @@ def printable_document(value: Any, key: str = "") -> Any:
             return value
 
 
-def _shown(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02X}" if code <= 0xFF else f"\\u{code:04X}"
 
 

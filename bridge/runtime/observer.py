@@ -1,4 +1,4 @@
-"""What a stream tells of itself while it runs, to whoever watches the daemon. Recovery and results do not need it."""
+"""A stream's reports while it runs, to whoever watches the daemon. Recovery and results do not need them."""
 
 from __future__ import annotations
 

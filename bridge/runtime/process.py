@@ -43,7 +43,7 @@ def keep_freed() -> None:
 
 
 OWN_BYTES: Final = 300 << 20
-"""What this process uses, with a batch, without Spark's JVM and Python workers."""
+"""The memory that this process uses, with a batch, without Spark's JVM and Python workers."""
 
 _LIMITS: Final = (  # a container's: cgroup v2, v1
     Path("/sys/fs/cgroup/memory.max"),
@@ -53,14 +53,14 @@ _LIMITS: Final = (  # a container's: cgroup v2, v1
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo"), limits: tuple[Path, ...] = _LIMITS) -> int | None:
     """Return how much memory a process can get without swapping and without being killed; None if unknown."""
-    found: list[int] = []
+    limits_bytes: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = meminfo.read_text(encoding="ascii").splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+        limits_bytes.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
     for limit in limits:
         with contextlib.suppress(OSError, ValueError):  # "max" is not a number
-            found.append(int(limit.read_text(encoding="ascii")))
-    return min(found, default=None)
+            limits_bytes.append(int(limit.read_text(encoding="ascii")))
+    return min(limits_bytes, default=None)
 
 
 # --- The limit of open file descriptors: raised as servers do, and whether it is enough for the subscriptions ---------

@@ -28,7 +28,7 @@ def install(extra: str) -> str:
     except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
         return f"pip install '.[{extra}]'"
     of_extra = re.compile(rf"(.+?)\s*;\s*extra == [\"']{extra}[\"']")
-    wanted = [found[1] for requirement in declared if (found := of_extra.fullmatch(requirement))]
+    wanted = [match[1] for requirement in declared if (match := of_extra.fullmatch(requirement))]
     return f"pip install {shlex.join(wanted)}"
 
 
@@ -43,7 +43,7 @@ def drop_slot(slot_name: str) -> str:
 
 
 def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) -> str:
-    """What to do about a row that the target has already: first what loses nothing.
+    """Say what to do about a row that the target has already: first what loses nothing.
 
     Args:
         table: The Delta table in Spark SQL.
@@ -58,7 +58,7 @@ def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) ->
 
 
 def of_prepared_binary(subscription: str, context: ApplyContext) -> str:
-    """What to do about a prepared transaction whose values were kept in a form that cannot be read."""
+    """Say what to do about a prepared transaction whose values were kept in a form that cannot be read."""
     skipped = f"to skip the transaction, run: {skip(subscription, context.finish_lsn)}"
     if context.relation is not None:
         skipped += f"; then, to have its changes, run: {resync(subscription, context.relation)}"

@@ -1,4 +1,4 @@
-"""What the daemon tells systemd, by the protocol of sd_notify(3): one datagram with lines `VARIABLE=value`.
+"""Tells systemd the daemon's state by the protocol of sd_notify(3): one datagram with lines `VARIABLE=value`.
 
 Without systemd, which means without NOTIFY_SOCKET, nothing is sent.
 """

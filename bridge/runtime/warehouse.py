@@ -1,4 +1,4 @@
-"""What `warehouse` may be: a folder or a URI, below which each table has a path, or a catalog of Spark. Pure.
+"""Reads a `warehouse`: a folder or a URI, below which each table has a path, or a catalog of Spark. Pure.
 
 `catalog:CATALOG` has a namespace for each schema: the table s.t becomes CATALOG.s.t. With `catalog:CATALOG.NAMESPACE`
 all tables are in one namespace: s.t becomes CATALOG.NAMESPACE.t.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PREFIX: Final = "catalog:"
-"""What a catalog's warehouses and tables begin with, in the configuration and in the state."""
+"""The prefix of a catalog's warehouses and tables, in the configuration and in the state."""
 
 SPARK_CATALOG: Final = "spark_catalog"
 """Spark's own catalog: a Hive metastore, or a database of Spark's own."""
@@ -64,7 +64,7 @@ class CatalogWarehouse:
 
 def catalogs(warehouses: Iterable[str]) -> set[str]:
     """The catalogs that warehouses are in."""
-    return {found.catalog for found in map(CatalogWarehouse.of, warehouses) if found is not None}
+    return {place.catalog for place in map(CatalogWarehouse.of, warehouses) if place is not None}
 
 
 def with_metastore(settings: Mapping[str, str], warehouses: Iterable[str]) -> dict[str, str]:
@@ -82,22 +82,22 @@ def can_hold(catalog: str, name: str) -> bool:
 
 def unsupported_name(warehouse: str, namespace: str, name: str) -> str | None:
     """Why a warehouse cannot hold a table because of its name, as one sentence; None if it can."""
-    found = CatalogWarehouse.of(warehouse)
-    if found is None:
+    place = CatalogWarehouse.of(warehouse)
+    if place is None:
         return None
-    what = "letters of ASCII, digits and _ only" if found.catalog == SPARK_CATALOG else "no dot, slash or space"
-    schema = [("schema", namespace)] if found.namespace is None else []
+    what = "letters of ASCII, digits and _ only" if place.catalog == SPARK_CATALOG else "no dot, slash or space"
+    schema = [("schema", namespace)] if place.namespace is None else []
     for kind, part in (*schema, ("table", name)):
-        if not can_hold(found.catalog, part):
-            return f'catalog "{found.catalog}" cannot have the name of {kind} "{part}": its names have {what}'
+        if not can_hold(place.catalog, part):
+            return f'catalog "{place.catalog}" cannot have the name of {kind} "{part}": its names have {what}'
     return None
 
 
-def shared_name_hint(warehouse: str, one: tuple[str, str], other: tuple[str, str]) -> str:
-    """What to do about two tables, each (schema, name), that would become one table of a catalog."""
-    found = CatalogWarehouse.of(warehouse)
-    if found is not None and found.namespace is not None and folded(one[0]) != folded(other[0]):
-        return f'set warehouse = "{PREFIX}{found.catalog}", which gives each schema a namespace, or publish one of them'
+def shared_name_hint(warehouse: str, first: tuple[str, str], second: tuple[str, str]) -> str:
+    """Say what to do about two tables, each (schema, name), that would become one table of a catalog."""
+    place = CatalogWarehouse.of(warehouse)
+    if place is not None and place.namespace is not None and folded(first[0]) != folded(second[0]):
+        return f'set warehouse = "{PREFIX}{place.catalog}", which gives each schema a namespace, or publish one of them'
     return "a catalog ignores case: rename one of them, or publish one of them only"
 
 
