@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from bridge.effects.kept_rows import TableVersion
 from bridge.lake.log.durable import local_folder
+from bridge.lake.log.local_log import entry_of
 from bridge.lake.source import reads_local_files
 from bridge.lake.table import TableSize, size_with
 
@@ -63,6 +66,15 @@ class Transaction:
         return int(self._begun.readVersion())
 
     @property
+    def read(self) -> TableVersion:
+        """The version that the commit replaces, as rows are kept of it."""
+        return self._version(self.read_version)
+
+    def _version(self, number: int) -> TableVersion:
+        entry = entry_of(Path(self._log.logPath().toUri().getPath()), number).stat()
+        return TableVersion(str(self._begun.metadata().id()), number, (entry.st_ino, entry.st_mtime_ns))
+
+    @property
     def columns(self) -> Sequence[str]:
         """The names of the table's columns."""
         return list(self._begun.metadata().schema().fieldNames())
@@ -81,11 +93,11 @@ class Transaction:
             clustered=clustered,
         )
 
-    def overwrite(self, rows: DataFrame) -> bool:
+    def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
 
         Returns:
-            Whether that is committed; False if Delta leaves it out, because the table has the session's stamp.
+            The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
         delta, none = self._jvm.org.apache.spark.sql.delta, self._jvm.scala.Option.empty()
         nothing = self._begun.metadata().configuration().empty()
@@ -95,11 +107,11 @@ class Transaction:
         frame = rows._jdf  # noqa: SLF001
         write = delta.commands.WriteIntoDelta(self._log, mode, options, no_columns, nothing, frame, none, none, False)
         if write.hasBeenExecuted(self._begun, self._session, none):
-            return False
+            return None
         written = write.writeAndReturnCommitData(self._begun, self._session, none, False)
         operation = getattr(delta, "DeltaOperations$Write")(mode, *(none,) * 8)
-        self._begun.commitIfNeeded(written.actions(), operation, written.stringTags())
-        return True
+        committed = self._begun.commitIfNeeded(written.actions(), operation, written.stringTags())
+        return self._version(committed.get() if committed.isDefined() else self.read_version)
 
 
 class RowCounter:

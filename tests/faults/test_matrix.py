@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TABLES: Final = ("a", "b")
 SCHEMA: Final = "".join(
-    f"CREATE TABLE {table} (id int PRIMARY KEY, v text); INSERT INTO {table} SELECT n, 'common' "
+    f"CREATE TABLE {table} (id int PRIMARY KEY, v text, w text); INSERT INTO {table} SELECT n, 'common' "
     "FROM generate_series(1, 5) n;"
     for table in (*TABLES, "c")
 )
@@ -163,6 +163,14 @@ class Altered(Scene):
         self.server.execute(f"ALTER TABLE a ADD COLUMN n int DEFAULT 7; {each(CHANGES)}")
 
 
+class Waiting(Scene):
+    """A table's column gets another type, which its Delta table cannot follow."""
+
+    def go_on(self) -> None:
+        """Alter it."""
+        self.server.execute(f"ALTER TABLE a ALTER w TYPE int USING length(w); {each(CHANGES)}")
+
+
 FIRST: Final = ("slot_created", "table_copied")
 SCENES: Final[dict[str, type[Scene]]] = {
     **dict.fromkeys(faults.FAULT_POINTS, Scene),
@@ -172,6 +180,7 @@ SCENES: Final[dict[str, type[Scene]]] = {
     "skipped_written": Skipped,
     **dict.fromkeys(faults.REFRESH_POINTS, Added),
     **dict.fromkeys(faults.SCHEMA_POINTS, Altered),
+    "table_waits": Waiting,
 }
 
 LEFT_OUT: Final = frozenset(

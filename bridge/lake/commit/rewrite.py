@@ -6,6 +6,8 @@ random keys it touches both files anyway. Here the table is read once, and each 
 The commit is a transaction that is begun here: the table's columns, properties and size are looked at in it, its query
 reads the version that the commit replaces, and if another writer commits meanwhile, Delta makes it fail. A row that
 begins in the batch and is there already fails the query. Rows that are missing are only counted, as by a MERGE.
+
+The rows of a tiny table are kept: while it has the version that they are of, Spark only writes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
 
+from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
 from bridge.lake.commit.key_condition import key_condition
 from bridge.lake.commit.sessions import commit_session, is_tiny
 from bridge.lake.location import overwrite_where, read_table
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
     from bridge.lake.table import TableSize
+    from bridge.lake.transaction import Transaction
 
 _MOST_FILES: Final = 2
 _MOST_BYTES: Final = 64 << 20
@@ -46,6 +50,13 @@ _MOST_BYTES: Final = 64 << 20
 
 _MOST_EFFECTS: Final = 50_000
 """More are not broadcast."""
+
+_VARYING: Final = ("string", "binary", "array", "map", "struct")
+"""Types, by the beginning of their names in Spark, whose values have no fixed length."""
+_FIXED_BYTES: Final = 8
+"""Of a value of another type; of a text, beside its characters."""
+
+_KEPT: Final = KeptRows()
 
 _EXISTS: Final = "pgbridge_exists"
 """Marks the error that a row is there which begins in the batch."""
@@ -79,9 +90,13 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
     tiny = is_tiny(len(effect.table), size.size_bytes)
     session = commit_session(spark, "tiny" if tiny else "small")
     with transaction(session, keyed.path) as begun, arrow_source(session, keyed.source_of(effect)) as effects:
-        table = read_table(session, keyed.path)
-        if not _fits(begun.size) or sorted(begun.columns) != sorted(keyed.names) or has_variant(table.schema):
+        if not _fits(begun.size) or sorted(begun.columns) != sorted(keyed.names):
             return None  # a MERGE keeps the values of other columns
+        if tiny and _overwrite_kept(session, begun, effect, keyed):
+            return Joined(as_expected=True, read_version=begun.read_version)
+        table = read_table(session, keyed.path)
+        if has_variant(table.schema):
+            return None
         updated, deleted = RowCounter(session), RowCounter(session)
         try:
             made = begun.overwrite(_rows(effects, table, keyed, effect, updated, deleted))
@@ -90,7 +105,55 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
                 raise
             return None
         wanted = effect.shape.puts, effect.shape.deletes
-        return Joined(not made or (updated.rows, deleted.rows) == wanted, begun.read_version)
+        return Joined(made is None or (updated.rows, deleted.rows) == wanted, begun.read_version)
+
+
+def _overwrite_kept(session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Commit by writing what the effects make of the kept rows, or of rows that are read to be kept from now on.
+
+    Returns:
+        Whether it is committed, or Delta has left it out. If not, nothing is: rows are missing or in the way, or they
+        are too many to be kept.
+    """
+    before = begun.read
+    if before.table_id in _KEPT.too_many:
+        return False
+    rows = _KEPT.get(before)
+    types = {column.name: column.type.arrow for column in keyed.columns}
+    if rows is None or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+        table = read_table(session, keyed.path)
+        if has_variant(table.schema) or not _fits_memory(table):
+            _KEPT.too_many.add(before.table_id)
+            return False
+        rows = table.toArrow()
+        if dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+            return False
+        _KEPT.put(before, rows)
+    # a relation's columns may have another order than before, without a commit to the table
+    after = rows_after(rows.select(keyed.names), effect.table, keyed.key, keyed.names, keyed.values_of(effect))
+    if after is None:
+        return False
+    if not are_few(after):
+        _KEPT.too_many.add(before.table_id)
+        return False
+    # renamed here: Parquet does not allow each name
+    with arrow_source(session, after.rename_columns([f"c{i}" for i in range(after.num_columns)])) as source:
+        written = begun.overwrite(source.toDF(*after.column_names).coalesce(1))
+    if written is not None and written.version == before.version + 1:  # or Delta has put another commit before it
+        _KEPT.put(written, after)
+    return True
+
+
+def _fits_memory(table: DataFrame) -> bool:
+    """Whether the rows are few and small enough to be kept: a small file can hold many equal values."""
+    size_bytes = F.lit(_FIXED_BYTES * len(table.columns)).cast("bigint")
+    for name, type_ in table.dtypes:
+        if type_.startswith(_VARYING):
+            column = F.col(quoted(name))
+            text = column if type_ in {"string", "binary"} else column.cast("string")
+            size_bytes += F.coalesce(F.octet_length(text), F.lit(0))
+    rows, all_bytes = table.agg(F.count("*"), F.coalesce(F.sum(size_bytes), F.lit(0))).collect()[0]
+    return bool(rows <= MOST_ROWS and all_bytes <= MOST_BYTES)
 
 
 def _is_simple(effect: NetEffect, *, overwrite: bool) -> bool:
