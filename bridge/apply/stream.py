@@ -22,6 +22,7 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import owner_of
 from bridge.catalog.held import fence_lsn, give_up_batch
 from bridge.evolution.tracker import DefinitionTracker
+from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit import messages
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
@@ -293,6 +294,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
         stage=SparkStage(spark),
+        verdicts=SparkVerdicts(spark),
         memory_bytes=memory_bytes,
         tracker=_tracker(published, catalog, events) if handling is None else None,
         primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
@@ -326,7 +328,6 @@ def _stream(  # noqa: PLR0913 - as `stream`
                 origin_name=subscription.origin_name,
                 deliver=deliver,
                 lost=events.toast_lost,
-                unrepresentable=subscription.unrepresentable,
                 fence=history.growth.fence,
             )
         else:
@@ -338,7 +339,6 @@ def _stream(  # noqa: PLR0913 - as `stream`
                 deliver=deliver,
                 lost=events.toast_lost,
                 conflict=subscription.conflict,
-                unrepresentable=subscription.unrepresentable,
                 conflicts=events.conflicts,
                 messages_path=_messages_path(subscription, spark, catalog),
             )

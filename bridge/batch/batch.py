@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
-from bridge.batch.row_filters import PASSED
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.evolution.tracker import TrackedState
 from bridge.track.spool import LargestRow, SpoolFile, largest_row
@@ -22,7 +21,6 @@ from protocol.stream.transactions import Ending, Transaction, TransactionRun, co
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.batch.row_filters import RowFilters
     from bridge.catalog.catalog_rows import ColumnRow
     from bridge.effects.net_effect import NetEffect
     from bridge.evolution.alterations import Alteration
@@ -196,19 +194,15 @@ class TableChanges:
     While they are collected: the changes under one definition of the published table.
 
     Attributes:
-        columns: The replicated columns, and columns that only row filters look at. Positions count them from 0.
+        columns: The replicated columns. Positions count them from 0.
         key: Positions of the columns that identify a row; empty where none do.
         changes: Arrow table: `seq` int64 (position in the batch, ascending), `op` int16 (`INSERT`, `UPDATE`,
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
-            type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns with at least one
-            unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>` as in
-            `bridge.lake.changes.unrepresentable`, and `passed` bool if a server's filters have let some pass, whose
-            `op` is what they become. Where every change is kept also the columns of
+            type (NULL where the message has no such tuple), and `unchanged_<i>` bool for columns with at least one
+            unchanged TOAST value that the stream does not carry. Where every change is kept also the columns of
             `bridge.batch.change_schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. Or
-            `Staged`, with the same columns.
+            `Staged`, with the same columns. All of them pass the row filters.
         truncated: Whether the target is emptied first.
-        filters: The row filters that Spark computes; None where every change counts.
-        published: Names of the replicated columns; None for all.
         alterations: Changes of the target's columns that come first; `target` has the columns after them.
         lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
         fills: Constants of columns that were added after these changes: new rows have them. Empty where `changes` has
@@ -221,27 +215,15 @@ class TableChanges:
     key: tuple[int, ...]
     changes: pa.Table | Staged
     truncated: bool = False
-    filters: RowFilters | None = None
-    published: frozenset[str] | None = None
     alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
     effect: NetEffect | None = None
 
     @property
-    def settled(self) -> bool:
-        """Whether nothing is left for Spark to decide: no filter, and no value that its column cannot hold."""
-        found = self.changes
-        if isinstance(found, Staged) or self.filters:
-            return False
-        if self.published is not None and not self.published.issuperset(column.name for column in self.columns):
-            return False
-        return not any(name.startswith(("unheld_", "oldunheld_")) for name in found.column_names)
-
-    @property
     def foldable(self) -> bool:
         """Whether the net effect on each key can be computed here."""
-        return bool(self.key) and self.settled and not self.target.every_change
+        return bool(self.key) and not isinstance(self.changes, Staged) and not self.target.every_change
 
     @property
     def inserts_only(self) -> bool:
@@ -349,7 +331,7 @@ def renaming(
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    found += [Renaming(name, name, arrow) for name, arrow in (*POSITION, (PASSED, pa.bool_())) if name in names]
+    found += [Renaming(name, name, arrow) for name, arrow in POSITION if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:
@@ -361,7 +343,6 @@ def renaming(
             continue
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
-        types |= {"unheld": pa.string(), "oldunheld": pa.string()}
         found += [
             Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bridge.batch.decode_block import DecodeBlock
     from bridge.batch.positions import BlockPositions
     from bridge.batch.routes import Routes
+    from bridge.batch.row_filters import Verdicts
     from bridge.evolution.tracker import DefinitionTracker
     from bridge.publication.tables import PrimaryKey
     from protocol.lsn import Lsn
@@ -45,6 +46,7 @@ class Batcher:
         unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
         ignored: Called with a table that has changes and is not subscribed.
         stage: Takes changes that memory cannot hold.
+        verdicts: Computes row filters that no server computes; None where there are none.
         memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
         primary_key: Returns a table's primary key in the publisher's present catalog, for a transaction (`settled`);
             None: the routes know it.
@@ -59,6 +61,7 @@ class Batcher:
         unrepresentable: Literal["error", "null"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         stage: Stage | None = None,
+        verdicts: Verdicts | None = None,
         memory_bytes: int = 64 << 20,
         tracker: DefinitionTracker | None = None,
         primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
@@ -76,6 +79,7 @@ class Batcher:
             origin_name=origin_name,
             unrepresentable=unrepresentable,
             ignored=ignored,
+            verdicts=verdicts,
         )
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
@@ -230,7 +234,7 @@ class Batcher:
                     with _target_errors(replace(context, relation=target.qualified_name)):
                         columns, _ = self._definitions.follow(relation, subscribed, collector, transaction.xid)
                     kept = kept_positions(columns, subscribed)
-                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
+                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept)
             if target.every_change and as_change is not None:
                 with _target_errors(replace(context, relation=target.qualified_name)):
                     as_change(collector, number)

@@ -131,9 +131,6 @@ class CommitPart:
             target=subscribed.target,
             columns=columns,
             changes=changes,
-            filters=subscribed.filters,
-            # filters look at none of the columns in `beside`
-            published=None if last.published is None else last.published.union(column.name for column in beside),
             fills=last.fills if bag else {},
         )
 
@@ -143,8 +140,7 @@ class CommitPart:
         defined = len(found)
         for piece in reversed(self.pieces):  # the last one has the widest types
             for column in piece.columns:
-                if piece.published is None or column.name in piece.published:
-                    found.setdefault(column.name, column)
+                found.setdefault(column.name, column)
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
         every = last.every_change and last.mode != "handler"
@@ -156,9 +152,7 @@ class CommitPart:
 
 
 def _names(changes: TableChanges) -> set[str]:
-    """The published columns."""
-    names = {column.name for column in changes.columns}
-    return names if changes.published is None else names & changes.published
+    return {column.name for column in changes.columns}
 
 
 def _key_names(changes: TableChanges | CommitPart) -> frozenset[str]:
@@ -180,7 +174,6 @@ def _altered(changes: TableChanges, change: Alteration) -> TableChanges:
     return replace(
         changes,
         columns=tuple(replace(column, name=new_name(column.name)) for column in changes.columns),
-        published=None if changes.published is None else frozenset(map(new_name, changes.published)),
         fills={new_name(name): value for name, value in fills.items()},
     )
 
@@ -228,7 +221,7 @@ class ChangeCollector:
 
     Attributes:
         subscribed: The target and what is published of it, by the last definition.
-        columns: The replicated columns, and columns that only row filters look at, by the last definition.
+        columns: The replicated columns, by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
     """
 
@@ -336,15 +329,7 @@ class ChangeCollector:
         return made
 
     def _changes(self, table: pa.Table) -> TableChanges:
-        subscribed = self.subscribed
-        return TableChanges(
-            subscribed.target,
-            self.columns,
-            self.key,
-            table,
-            filters=subscribed.filters,
-            published=subscribed.columns,
-        )
+        return TableChanges(self.subscribed.target, self.columns, self.key, table)
 
 
 def _no_changes(columns: Sequence[TargetColumn]) -> pa.Table:

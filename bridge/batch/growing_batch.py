@@ -64,11 +64,8 @@ class GrowingTable:
     def takes(self, later: GrowingTable) -> bool:
         """Whether later changes are under the same definition, so that they can be added."""
         one, other = self._last, later._last
-        return (
-            (one.target, one.columns, one.key, one.published)
-            == (other.target, other.columns, other.key, other.published)
-            and (one.filters is other.filters or not (one.filters or other.filters))
-            and (self._effects == later._effects or later.truncated)
+        return (one.target, one.columns, one.key) == (other.target, other.columns, other.key) and (
+            self._effects == later._effects or later.truncated
         )
 
     def add(self, later: GrowingTable) -> None:

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import VariantType
 from pyspark.sql.utils import is_remote
 
+from bridge.batch.batch import Staged
 from bridge.effects.events import UPDATE
 from bridge.lake.schema import spark_schema, spark_type
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-    from bridge.batch.batch import Renaming
+    from bridge.batch.batch import Renaming, TableChanges
 
 PLAN_ROWS: Final = 50_000
 """Up to this many rows are part of the plan."""
@@ -268,6 +269,14 @@ def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     rows = max(1, len(table) * _PIECE_BYTES // table.nbytes)
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
     return concatenated([checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
+
+
+def changes_frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
+    """A table's changes, in the columns of `TableChanges.changes`."""
+    if isinstance(changes.changes, Staged):
+        staged: DataFrame = changes.changes.frame
+        return staged
+    return as_frame(spark, changes.changes)
 
 
 def concatenated(

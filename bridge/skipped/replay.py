@@ -196,11 +196,10 @@ class Replay:
         def count(conflicts: Conflicts) -> None:
             replayed.conflicts.update(conflicts.counts)
 
-        unrepresentable = self._subscription.unrepresentable
         if changes.target.mode == "changelog":
-            append_changes(self._spark, changes, unrepresentable=unrepresentable)
+            append_changes(self._spark, changes)
             return
-        apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
+        apply_table(self._spark, changes, conflict="apply_remote", conflicts=count)
 
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]

@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 from bridge.batch.batch import Staged
 from bridge.batch.decode_block import decode_blocks
 from bridge.effects.events import COMMANDS, DELETE, NO_OLD
-from bridge.lake.changes.unrepresentable import MARKS
 from bridge.runtime.errors import StateError
 from bridge.runtime.process import fsync
 from bridge.skipped.replayable import parts_in_order
@@ -105,7 +104,6 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
     for i, name in enumerate(names):
         for row in pc.indices_nonzero(columns.get(f"unchanged_{i}", pa.array([], pa.bool_()))).to_pylist():
             unchanged[row].append(name)
-    kinds = {name.partition("_")[0] for name in columns}
     return pa.table(
         {
             "seq": columns["seq"],
@@ -113,7 +111,6 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
             "old": _struct(columns, "old", names, pc.equal(columns["old"], NO_OLD)),
             "new": _struct(columns, "new", names, pc.equal(columns["op"], DELETE)),
             "unchanged": pa.array(unchanged, pa.list_(pa.string())),
-            **{kind: _struct(columns, kind, names) for kind in MARKS.values() if kind in kinds},
         }
     )
 

@@ -42,12 +42,11 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
     existing = None
     condition = remedies.row_condition(conflict.columns, conflict.values)
     if condition is not None:
-        shown = [changes.columns[i] for i in _shown(changes)]
         texts = [
             f"to_json({quoted(column.name)})"
             if is_variant(column)
             else text_expression(quoted(column.name), column.type.arrow)
-            for column in shown
+            for column in changes.columns
         ]
         rows = read_table(spark, changes.target.path).where(condition).selectExpr(*texts).take(1)
         existing = _row(list(rows[0])) if rows else None
@@ -82,7 +81,7 @@ def _remote_rows(changes: TableChanges, keys: Collection[Key], *, by_old: bool) 
         values = old if has_old != NO_OLD else new
         key = tuple(as_text(column[i]) for column in values)
         if key in keys and key not in rows:
-            rows[key] = _row([_new_text(table, column, i) for column in _shown(changes)])
+            rows[key] = _row([_new_text(table, column, i) for column in range(len(changes.columns))])
             if len(rows) == len(keys):
                 break
     return rows
@@ -93,12 +92,6 @@ def _new_text(table: pa.Table, column: int, row: int) -> str | None:
     if unchanged in table.column_names and table[unchanged][row].as_py():
         return "unchanged"  # the stream does not carry it
     return as_text(table[f"new_{column}"][row].as_py())
-
-
-def _shown(changes: TableChanges) -> list[int]:
-    """Positions of the replicated columns; others are there for row filters."""
-    published = changes.published
-    return [i for i, column in enumerate(changes.columns) if published is None or column.name in published]
 
 
 def _row(values: Sequence[str | None]) -> str:

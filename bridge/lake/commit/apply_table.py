@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from bridge.batch.batch import Staged
 from bridge.effects.conflicts import Tally
 from bridge.effects.net_effect import net_effect
-from bridge.lake.changes.filter_changes import published_changes
 from bridge.lake.commit.bag import Bag
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.merge_bag import apply_bag
@@ -16,7 +15,7 @@ from bridge.lake.commit.merge_effects import apply_effects
 from bridge.lake.commit.sessions import commit_session, work_of_append
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_new, append_rows, new_keys, overwrite_rows, truncate_table
 from bridge.lake.schema import stored_column
-from bridge.lake.source import arrow_source
+from bridge.lake.source import arrow_source, changes_frame
 from bridge.lake.table import existing_schema
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ def apply_table(
     changes: TableChanges,
     *,
     conflict: Literal["error", "apply_remote"] = "error",
-    unrepresentable: Literal["error", "null"] = "error",
-    lost: Callable[[int], None] = lambda _: None,
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
     """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
@@ -43,10 +40,6 @@ def apply_table(
     Args:
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
             `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
-        unrepresentable: If a row that passes its filter has a value that the column cannot hold: "error" makes the
-            commit fail, with an error that `unrepresentable.unheld_of` reads; "null" stores NULL.
-        lost: Called with the number of UPDATEs that a filter made INSERTs and that lack an unchanged TOAST value, if
-            there are any.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
 
     Raises:
@@ -61,9 +54,9 @@ def apply_table(
         return
     if changes.truncated:
         existing_schema(spark, path)
-    if _apply_effect(spark, changes, conflict, lost, conflicts) or _append_settled(spark, changes, lost):
+    if _apply_effect(spark, changes, conflict, conflicts) or _append_keyless(spark, changes):
         return
-    frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
+    frame, columns, key = changes_frame(spark, changes), changes.columns, changes.key
     names = [column.name for column in columns]
     toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
     overwrite, beside = conflict == "apply_remote", changes.target.keeps_beside(columns)
@@ -95,7 +88,6 @@ def _apply_effect(
     spark: SparkSession,
     changes: TableChanges,
     conflict: Literal["error", "apply_remote"],
-    lost: Callable[[int], None],
     conflicts: Callable[[Conflicts], None],
 ) -> bool:
     """Commit the changes' net effect, if it can be had here and says it all; returns whether it was committed."""
@@ -120,16 +112,14 @@ def _apply_effect(
             return False
         raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
         tally = Tally()
-    if changes.lost:
-        lost(changes.lost)
     tally.report(target.qualified_name, keyed.key_names, conflicts)
     return True
 
 
-def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[int], None]) -> bool:
-    """Commit INSERTs into a target without a key, if Spark has nothing to decide; returns whether it did."""
+def _append_keyless(spark: SparkSession, changes: TableChanges) -> bool:
+    """Commit INSERTs into a target without a key; returns whether that is all."""
     inserts = changes.changes
-    if isinstance(inserts, Staged) or changes.key or not changes.inserts_only or not changes.settled:
+    if isinstance(inserts, Staged) or changes.key or not changes.inserts_only:
         return False
     values = inserts.select([f"new_{i}" for i in range(len(changes.columns))])
     with arrow_source(commit_session(spark, work_of_append(len(values))), values) as source:
@@ -140,8 +130,6 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
             overwrite_rows(rows, changes.target.path)
         else:
             append_rows(rows, changes.target.path)
-    if changes.lost:
-        lost(changes.lost)
     return True
 
 

@@ -129,18 +129,6 @@ def test_a_column_with_a_default_of_the_targets_own_comes_and_goes_between_commi
     assert [columns_ for columns_, _, _ in parts(made)] == [["id"], ["id", "own"], ["id"]]
 
 
-def test_columns_that_only_a_filter_looks_at_are_not_for_the_target():
-    made = ChangeCollector(Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
-    made.columns, made.key = columns("id", "old", "looked_at"), (0,)
-    made.add(table(0, new_0=1, new_1=2, new_2=3))
-    made.subscribed = Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
-    made.columns = columns("id")
-    made.add(table(1, new_0=1))
-    (changes,) = made.changes()
-    assert [column.name for column in changes.columns] == ["id", "old"]
-    assert changes.published == frozenset({"id", "old"})
-
-
 def parts(made: ChangeCollector) -> list[tuple[list[str], list[str], list[int]]]:
     """The columns of each part, those that identify a row, and the positions of its changes."""
     return [
