@@ -39,7 +39,6 @@ from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.errors import UnsupportedBinary
 from protocol.lsn import INVALID
-from protocol.stream.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -380,8 +379,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
 
 def _received(observer: Observer, item: Item) -> None:
     faults.reach("after_receive")
-    first_us = int(item.commit_times_us[0]) if isinstance(item, TransactionRun) else item.commit_time_us
-    observer.received(first_us, item.end_lsn)
+    observer.received(int(item.commit_times_us[0]), item.end_lsn)
 
 
 def spool_folder(catalog: Catalog, name: str) -> Path:

@@ -16,7 +16,7 @@ from bridge.evolution.tracker import TrackedState
 from bridge.track.spool import LargestRow, SpoolFile, largest_row
 from protocol.codec.messages import LogicalMessage
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction, TransactionRun, count
+from protocol.stream.transactions import Ending, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,16 +85,12 @@ class Batch:
     def of(cls, transactions: Sequence[Item], start_lsn: Lsn) -> Self:
         """A batch of these transactions, which are in the order of their ends, without their changes."""
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
-        number = count(transactions)
+        number = sum(map(len, transactions))
         finish_lsn, xid, last_end_lsn, time_us, first_us = start_lsn, None, start_lsn, 0, 0
         if transactions:
-            last = transactions[-1]
-            last_end_lsn = last.end_lsn
-            finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
-            xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
-            time_us = int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
-            first = transactions[0]
-            first_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
+            first, last = transactions[0], transactions[-1]
+            last_end_lsn, finish_lsn = last.end_lsn, Lsn(int(last.commit_lsns[-1]))
+            xid, time_us, first_us = int(last.xids[-1]), int(last.commit_times_us[-1]), int(first.commit_times_us[0])
         return cls(
             start_lsn,
             last_end_lsn,
@@ -114,10 +110,8 @@ class Batch:
     @property
     def largest_row(self) -> LargestRow:
         """The largest row message, as far as the transactions are still there."""
-        files = [item.spooled for item in self.items if isinstance(item, Transaction)]
-        spooled = [file.largest_row for file in files if isinstance(file, SpoolFile)]
-        streamed = [isinstance(item, Transaction) and item.in_stream for item in self.items]
-        here = (largest_row(item.rows, in_stream=flag) for item, flag in zip(self.items, streamed, strict=True))
+        spooled = [item.spooled.largest_row for item in self.items if isinstance(item.spooled, SpoolFile)]
+        here = (largest_row(item.rows, in_stream=item.in_stream) for item in self.items)
         return max([*spooled, *here], default=(0, 0))
 
     @property
