@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.disturbed import stolen_s
-from bridge.batch.batch import Staged
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
 from bridge.config.config import Subscription
@@ -136,7 +135,7 @@ def _decode(form: _Form, taken: Sequence[Item]) -> int:
     if not taken:
         return 0
     tables = form(taken, INVALID).tables
-    return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
+    return sum(len(table.changes) for table in tables)
 
 
 def _batcher(job: Job) -> Batcher:

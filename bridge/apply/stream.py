@@ -21,12 +21,13 @@ from bridge.batch.batcher import Batcher
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import owner_of
 from bridge.catalog.held import fence_lsn, give_up_batch
+from bridge.effects.divided import Spill
 from bridge.evolution.tracker import DefinitionTracker
 from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit import messages
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
-from bridge.lake.source import SparkStage
+from bridge.lake.source import scratch_file
 from bridge.receive.stream import undecodable
 from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
@@ -292,9 +293,8 @@ def _stream(  # noqa: PLR0913 - as `stream`
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
-        stage=SparkStage(spark),
+        spill=Spill(scratch_file, memory_bytes),
         verdicts=SparkVerdicts(spark),
-        memory_bytes=memory_bytes,
         tracker=_tracker(published, catalog, events) if handling is None else None,
         primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
     )

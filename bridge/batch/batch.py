@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
+from bridge.effects.net_effect import net_effect
 from bridge.evolution.tracker import TrackedState
 from bridge.track.spool import LargestRow, SpoolFile, largest_row
 from protocol.codec.messages import LogicalMessage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bridge.catalog.catalog_rows import ColumnRow
+    from bridge.effects.divided import Spill
     from bridge.effects.net_effect import NetEffect
     from bridge.evolution.alterations import Alteration
     from bridge.runtime.errors import ApplyError
@@ -160,27 +162,6 @@ class Batch:
 # Columns carry positions, not names, so that no column's name can collide with the bridge's own.
 
 
-class Stage(Protocol):
-    """Holds changes outside of Python's memory."""
-
-    def put(self, table: pa.Table) -> Any:
-        """Store rows; returns a DataFrame of them that does not need `table` any more."""
-
-    def union(self, pieces: Sequence[tuple[Any, list[Renaming]]]) -> Any:
-        """One DataFrame of all pieces, the columns of each renamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Changes that Spark holds, in the columns of `TableChanges.changes`: memory would not hold all of the batch's."""
-
-    frame: Any
-    column_names: list[str]
-    inserts_only: bool
-    needs_fold: bool
-    key_changes: bool = False
-
-
 @dataclass(slots=True)
 class TableChanges:
     """The changes of a batch to one target that one commit applies, in order.
@@ -194,47 +175,52 @@ class TableChanges:
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
             type (NULL where the message has no such tuple), and `unchanged_<i>` bool for columns with at least one
             unchanged TOAST value that the stream does not carry. Where every change is kept also the columns of
-            `bridge.batch.change_schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. Or
-            `Staged`, with the same columns. All of them pass the row filters.
+            `bridge.batch.change_schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. All of them
+            pass the row filters.
         truncated: Whether the target is emptied first.
         alterations: Changes of the target's columns that come first; `target` has the columns after them.
         lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
         fills: Constants of columns that were added after these changes: new rows have them. Empty where `changes` has
             those columns.
         effect: In a joined batch, the net effect of the changes on their keys; `changes` is empty then.
+        spill: Where `changes` are, if memory shall not hold them; None if it does.
     """
 
     target: Target
     columns: tuple[TargetColumn, ...]
     key: tuple[int, ...]
-    changes: pa.Table | Staged
+    changes: pa.Table
     truncated: bool = False
     alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
     effect: NetEffect | None = None
+    spill: Spill | None = None
 
     @property
     def foldable(self) -> bool:
-        """Whether the net effect on each key can be computed here."""
-        return bool(self.key) and not isinstance(self.changes, Staged) and not self.target.every_change
+        """Whether a net effect on each key is what counts."""
+        return bool(self.key) and not self.target.every_change
+
+    def net_effect(self) -> NetEffect:
+        """The net effect on each key; there are changes, and they are `foldable`."""
+        if self.effect is not None:
+            return self.effect
+        if self.spill is not None:
+            return self.spill.net_effect(self.changes, self.key)
+        return net_effect(self.changes, self.key)
 
     @property
     def inserts_only(self) -> bool:
         """Whether all changes are INSERTs."""
         if self.effect is not None:
             return self.effect.shape.begins_only
-        return self.changes.inserts_only if isinstance(self.changes, Staged) else inserts_only(self.changes)
+        return inserts_only(self.changes)
 
     @property
     def needs_fold(self) -> bool:
-        """Whether a key change carries an unchanged TOAST value: Spark then has them folded change by change."""
-        return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
-
-    @property
-    def key_changes(self) -> bool:
-        """Whether there are UPDATEs of the key."""
-        return self.changes.key_changes if isinstance(self.changes, Staged) else key_changes(self.changes, self.key)
+        """Whether a key change carries an unchanged TOAST value."""
+        return needs_fold(self.changes, self.key)
 
     @property
     def commits(self) -> bool:
@@ -243,10 +229,10 @@ class TableChanges:
 
     @property
     def empty(self) -> bool:
-        """Whether there are no changes; what is staged is never empty."""
+        """Whether there are no changes."""
         if self.effect is not None:
             return not len(self.effect.table)
-        return not isinstance(self.changes, Staged) and not len(self.changes)
+        return not len(self.changes)
 
 
 def inserts_only(changes: pa.Table) -> bool:
@@ -261,11 +247,6 @@ def needs_fold(changes: pa.Table, key: Sequence[int] = ()) -> bool:
         return False
     keyed = _keyed(changes, key)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
-
-
-def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
-    """Whether there are UPDATEs of the key (its positions)."""
-    return _has_old_rows(changes) and bool(pc.any(_keyed(changes, key), min_count=0).as_py())
 
 
 def _has_old_rows(changes: pa.Table) -> bool:
@@ -300,11 +281,6 @@ class Renaming(NamedTuple):
     type: pa.DataType
     value: pa.Scalar | None = None
     widened: bool = False
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it marks values that the target keeps, because the earlier definition lacks the column."""
-        return self.source is None and self.name.startswith("unchanged_")
 
 
 def renaming(

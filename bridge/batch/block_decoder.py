@@ -252,7 +252,8 @@ class BlockDecoder:
         positions = _looked_at(relation, filters)
         operations = self._messages.tags[rows]
         passed = np.zeros(len(rows), np.bool_)
-        beyond = beyond_spark(table, types, positions.values()) if filters.on_server is not None else passed
+        asks = filters.on_server is not None
+        beyond = beyond_spark(table, types, positions.values()) if asks else np.zeros_like(passed)
         if filters.on_server is not None and beyond.any():
             passing, become = self._ask(relation, filters.on_server(), rows[beyond], name)
             at = np.searchsorted(rows, passing)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bridge.batch.batch import Renaming, Staged, TableChanges, inserts_only, key_changes, needs_fold
+from bridge.batch.batch import TableChanges
 from bridge.runtime.errors import SkipError, StateError, TargetError
 from bridge.runtime.process import fsync
 from bridge.targets.target import TargetColumn
@@ -25,12 +25,11 @@ from protocol.values.types import ColumnType, Kind
 from protocol.values.value_array import UnheldValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
-
-    from bridge.batch.batch import Batch, Stage
+    from bridge.batch.batch import Batch
+    from bridge.effects.divided import Spill
     from bridge.targets.target import Mode, Target
 
 FOLDER: Final = "replay"
@@ -70,11 +69,11 @@ class ReplayFile:
         """`namespace.name`, unquoted, as in messages."""
         return ".".join(self.relation)
 
-    def changes(self, target: Target, stage: Stage) -> TableChanges:
+    def changes(self, target: Target, spill: Spill) -> TableChanges:
         """The changes, for a target as it is now.
 
         Args:
-            stage: Gets the changes of a file that memory should not hold.
+            spill: Gets the changes of a file that memory should not hold.
 
         Raises:
             TargetError: A column is missing there, or does not hold the values.
@@ -82,12 +81,12 @@ class ReplayFile:
         checked = {column.name: column for column in target.check(self.columns)}
         columns = tuple(checked.get(column.name, column) for column in self.columns)
         tables = (_as_now(pa.Table.from_batches([batch]), columns) for batch in _batches(self.path))
-        changes: pa.Table | Staged
-        if self.rows > _ROWS_AT_ONCE:
-            changes = _staged(tables, self.key, stage)
+        beyond = spill if self.rows > _ROWS_AT_ONCE else None
+        if beyond is not None:
+            changes = beyond.table(tables)
         else:
             changes = pa.concat_tables([*tables] or [_as_now(_schema(self.path).empty_table(), columns)])
-        return TableChanges(target, columns, self.key, changes, self.truncated, fills=self.fills)
+        return TableChanges(target, columns, self.key, changes, self.truncated, fills=self.fills, spill=beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +168,10 @@ def _refuse(path: Path, reason: str) -> None:
 
 def _write_table(changes: TableChanges, file: Path, skipper: Skipper) -> None:
     """Write the changes of one commit, a part at a time."""
-    found = changes.changes
-    parts: Iterable[pa.Table] = parts_in_order(found.frame) if isinstance(found, Staged) else [found]
     metadata = {_KEY: json.dumps(_description(changes, skipper)).encode()}
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for part in parts:
+        for part in parts_of(changes.changes):
             table = part.replace_schema_metadata(metadata)
             writer = writer or pa.ipc.new_file(file, table.schema)
             writer.write_table(table, _ROWS_AT_ONCE)
@@ -183,16 +180,10 @@ def _write_table(changes: TableChanges, file: Path, skipper: Skipper) -> None:
             writer.close()
 
 
-def parts_in_order(frame: DataFrame) -> Iterator[pa.Table]:
-    """Changes that Spark holds, in order, in parts that memory may hold; at least one part, which may be empty."""
-    bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
-    if bounds.first is None:
-        yield frame.toArrow()
-        return
-    for begin in range(bounds.first, bounds.last + 1, _ROWS_AT_ONCE):
-        part = frame.filter(f"seq >= {begin} AND seq < {begin + _ROWS_AT_ONCE}").orderBy("seq").toArrow()
-        if len(part) or begin == bounds.first:
-            yield part
+def parts_of(changes: pa.Table) -> Iterator[pa.Table]:
+    """Changes, in order, in parts that memory may hold; at least one part, which may be empty."""
+    for begin in range(0, max(len(changes), 1), _ROWS_AT_ONCE):
+        yield changes.slice(begin, _ROWS_AT_ONCE)
 
 
 def _description(changes: TableChanges, skipper: Skipper) -> dict[str, Any]:
@@ -301,19 +292,6 @@ def _check_place(values: pa.ChunkedArray, column: TargetColumn) -> None:
             held(chunk, column.type.place, "error")
     except UnheldValue as error:
         raise TargetError(f'column "{column.name}" does not hold a value: {error.reason}') from error
-
-
-def _staged(tables: Iterable[pa.Table], key: tuple[int, ...], stage: Stage) -> Staged:
-    """Hand tables of changes to the stage, one after the other."""
-    pieces: list[tuple[Any, list[Renaming]]] = []
-    inserts, folds, moves, names = True, False, False, list[str]()
-    for table in tables:
-        names = table.column_names
-        pieces.append((stage.put(table), [Renaming(field.name, field.name, field.type) for field in table.schema]))
-        inserts &= inserts_only(table)
-        folds |= needs_fold(table, key)
-        moves |= key_changes(table, key)
-    return Staged(stage.union(pieces), names, inserts_only=inserts, needs_fold=folds, key_changes=moves)
 
 
 @contextmanager

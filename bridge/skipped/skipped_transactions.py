@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.batch.batch import Staged
 from bridge.batch.decode_block import decode_blocks
 from bridge.effects.events import COMMANDS, DELETE, NO_OLD
 from bridge.runtime.errors import StateError
 from bridge.runtime.process import fsync
-from bridge.skipped.replayable import parts_in_order
+from bridge.skipped.replayable import parts_of
 from protocol.codec.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -86,9 +85,8 @@ def _unused(folder: Path, name: str) -> Path:
 def _write_table(changes: TableChanges, path: Path) -> None:
     names = [column.name for column in changes.columns]
     writer: pq.ParquetWriter | None = None
-    found = changes.changes
     try:
-        for part in parts_in_order(found.frame) if isinstance(found, Staged) else (found,):
+        for part in parts_of(changes.changes):
             table = readable(part, names)
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)

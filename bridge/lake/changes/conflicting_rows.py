@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.batch.batch import Staged
 from bridge.effects.conflicts import UPDATE_MISSING, as_text
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
 from bridge.lake.location import read_table
@@ -57,7 +56,7 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
 def with_remote_rows(conflicts: Conflicts, changes: TableChanges) -> Conflicts:
     """Return conflicts that did not stop a commit with the new rows of UPDATEs that found none."""
     examples = conflicts.examples.get(UPDATE_MISSING, ())
-    if not examples or isinstance(changes.changes, Staged) or len(changes.changes) > _LOOKED_THROUGH:
+    if not examples or len(changes.changes) > _LOOKED_THROUGH:
         return conflicts
     rows = _remote_rows(changes, {conflict.values for conflict in examples}, by_old=True)
     shown = tuple(replace(conflict, remote=rows.get(conflict.values)) for conflict in examples)
@@ -67,7 +66,7 @@ def with_remote_rows(conflicts: Conflicts, changes: TableChanges) -> Conflicts:
 def _remote_rows(changes: TableChanges, keys: Collection[Key], *, by_old: bool) -> Mapping[Key, str]:
     """The first new row with each of the keys; with `by_old`, of the UPDATEs that look for a row with it."""
     table = changes.changes
-    if isinstance(table, Staged) or not changes.key:
+    if changes.spill is not None or not changes.key:
         return {}
     rows: dict[Key, str] = {}
     wanted = {UPDATE} if by_old else {INSERT, UPDATE}

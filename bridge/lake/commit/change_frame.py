@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import VariantType
 
-from bridge.batch.batch import Staged
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows
 from bridge.lake.schema import is_variant, spark_type, stored_column
-from bridge.lake.source import changes_frame
+from bridge.lake.source import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def change_frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
     """The changes of a target that keeps every change, a row for each, in no particular order."""
-    frame, columns = changes_frame(spark, changes), changes.columns
+    frame, columns = as_frame(spark, changes.changes), changes.columns
     operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
     has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)
     has_new = F.col("op").isin(INSERT, UPDATE)
@@ -44,11 +43,10 @@ def append_changes(spark: SparkSession, changes: TableChanges) -> None:
     Raises:
         PySparkException, Py4JError: The commit failed (see `bridge.lake`).
     """
-    found = changes.changes
-    if not isinstance(found, Staged) and not len(found):
+    if changes.empty:
         return  # only its columns have changed
     rows = change_frame(spark, changes)
-    few = not isinstance(found, Staged) and len(found) <= ONE_FILE_ROWS
+    few = len(changes.changes) <= ONE_FILE_ROWS
     append_rows(rows.coalesce(1) if few else rows, changes.target.path)
 
 

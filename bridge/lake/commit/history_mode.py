@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.batch.batch import Staged
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.bag import stored_identity
 from bridge.lake.commit.merge import merge_into
@@ -30,7 +29,7 @@ from bridge.lake.forms import VALIDITY
 from bridge.lake.location import filled_of, read_table
 from bridge.lake.looked_up import unless_changed
 from bridge.lake.schema import is_variant, spark_type, stored_changes
-from bridge.lake.source import changes_frame, checkpointed
+from bridge.lake.source import as_frame, checkpointed
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
     if changes.empty:
         return  # only its columns have changed
     columns, key = changes.columns, changes.key
-    frame = stored_changes(changes_frame(spark, changes), columns)
+    frame = stored_changes(as_frame(spark, changes.changes), columns)
     if any(field.filled == "default" for field in changes.target.schema):
         frame = _with_defaults(frame, columns, filled_of(spark, changes.target.path))
     table = _History(spark, changes.target.path, columns, key, frame)
@@ -99,8 +98,7 @@ def _truncates(frame: DataFrame) -> list[tuple[int, int]]:
 
 def _may_truncate(changes: TableChanges) -> bool:
     """Whether there may be TRUNCATEs."""
-    found = changes.changes
-    return isinstance(found, Staged) or bool(pc.any(pc.equal(found["op"], TRUNCATE), min_count=0).as_py())
+    return bool(pc.any(pc.equal(changes.changes["op"], TRUNCATE), min_count=0).as_py())
 
 
 class _History:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.batch import growing_batch
-from bridge.batch.batch import Batch, Staged, TableChanges
+from bridge.batch.batch import Batch, TableChanges
 from bridge.batch.growing_batch import GrowingBatch, GrowingTable
 from bridge.evolution.alterations import AddColumn
 from bridge.runtime.errors import ApplyContext, ApplyError
@@ -30,6 +30,7 @@ from tests.bridge.apply.made_changes import (
     merged,
     random_case,
 )
+from tests.bridge.batch.collected import spill_in
 
 NAMES = ("case", "key", "n", "large")
 TARGET = Target("public", "t", "/t", target_schema(list(zip(NAMES, TYPES, strict=True))))
@@ -114,15 +115,14 @@ def test_lost_values_are_added_up():
     assert grown(made(table[:5], lost=2), made(table[5:9], lost=3)).lost == 5
 
 
-def test_what_has_to_be_by_itself():
+def test_what_has_to_be_by_itself(tmp_path):
     table = random_changes(2)
-    staged = Staged(None, table.column_names, inserts_only=False, needs_fold=False)
     twice = pa.concat_tables([changes_table([], random.Random(0)), table.slice(0, 1), table.slice(0, 1)])
     insert = twice.set_column(1, "op", pa.array([ord("I")] * 2, pa.int16()))
     alone = [
         made(table, alterations=(AddColumn("c", pa.int64(), None),)),
         made(table, fills={"c": pa.scalar(1)}),
-        replace(made(table), changes=staged),
+        made(table, spill=spill_in(tmp_path)),
         made(insert),
     ]
     assert [GrowingTable.of(changes) for changes in alone] == [None] * len(alone)

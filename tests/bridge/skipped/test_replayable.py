@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import Staged, TableChanges
+from bridge.batch.batch import TableChanges
 from bridge.effects.events import INSERT
-from bridge.lake.source import SparkStage
 from bridge.runtime.errors import ApplyContext, ApplyError, SkipError, StateError, TargetError
 from bridge.skipped import replayable
 from bridge.skipped.replayable import Skipper, read, write
@@ -18,6 +17,7 @@ from bridge.targets.target import Target, TargetColumn, target_schema
 from protocol.lsn import Lsn
 from protocol.values.pg_type import TypeInfo
 from protocol.values.types import resolve
+from tests.bridge.batch.collected import spill_in
 from tests.bridge.skipped.test_skipped_transactions import CHANGES, COLUMNS, of
 
 DOMAIN = TypeInfo(20_000, "positive", "public", "d", basetype=1700, typmod=(10 << 16 | 2) + 4)
@@ -27,7 +27,7 @@ TYPES = {
     "a domain": resolve(20_000, -1, {20_000: DOMAIN}),
 }  # fmt: skip
 SKIPPER = Skipper("pgbridge/1/sub/x", {("public", "t/1"): 700})
-NO_STAGE: Any = None
+NO_SPILL: Any = None
 TARGET = Target("public", "t/1", "/t", target_schema((column.name, column.type.arrow) for column in COLUMNS))
 
 
@@ -44,7 +44,7 @@ def test_changes_come_back(tmp_path):
     batch.tables[0].fills = {"added": pa.scalar(7, pa.int32())}
     batch.tables += of(CHANGES.slice(2)).tables
     one, two = read(written(tmp_path, batch))
-    changes = one.changes(TARGET, NO_STAGE)
+    changes = one.changes(TARGET, NO_SPILL)
     assert changes.changes == CHANGES
     assert (one.qualified_name, one.rows, two.rows) == ("public.t/1", 3, 1)
     assert (changes.columns, changes.key, changes.truncated) == (COLUMNS, (0,), True)
@@ -55,7 +55,7 @@ def test_changes_come_back(tmp_path):
 
 def test_a_truncate_alone_comes_back(tmp_path):
     (file,) = read(written(tmp_path, of(CHANGES.slice(0, 0), truncated=True)))
-    changes = file.changes(TARGET, NO_STAGE)
+    changes = file.changes(TARGET, NO_SPILL)
     assert (changes.empty, changes.truncated, file.rows) == (True, True, 0)
 
 
@@ -73,7 +73,7 @@ def test_types_come_back(tmp_path, name):
     (file,) = read(written(tmp_path, batch))
     assert file.columns == columns
     there = replace(TARGET, schema=target_schema([("v", TYPES[name].arrow)]))
-    assert file.changes(there, NO_STAGE).changes == table
+    assert file.changes(there, NO_SPILL).changes == table
 
 
 def test_values_are_widened_as_the_stream_widens_them(tmp_path):
@@ -89,8 +89,7 @@ def test_values_are_widened_as_the_stream_widens_them(tmp_path):
     batch.tables = [TableChanges(TARGET, (TargetColumn("v", real),), (), table)]
     (file,) = read(written(tmp_path, batch))
     there = replace(TARGET, schema=target_schema([("v", pa.float64())]))
-    changes = file.changes(there, NO_STAGE).changes
-    assert not isinstance(changes, Staged)
+    changes = file.changes(there, NO_SPILL).changes
     assert changes["new_0"].to_pylist() == [0.1, None]
 
 
@@ -102,10 +101,10 @@ def test_the_target_has_changed_since(tmp_path):
     batch = of(table)
     batch.tables[0].columns = narrow
     (file,) = read(written(tmp_path, batch))
-    assert file.changes(TARGET, NO_STAGE).changes == CHANGES
+    assert file.changes(TARGET, NO_SPILL).changes == CHANGES
     gone = replace(TARGET, schema=target_schema([("id", pa.int64())]))
     with pytest.raises(TargetError, match='is missing replicated column: "a note"'):
-        file.changes(gone, NO_STAGE)
+        file.changes(gone, NO_SPILL)
 
 
 def test_large_values_that_the_stream_did_not_carry_are_counted(tmp_path):
@@ -116,14 +115,14 @@ def test_large_values_that_the_stream_did_not_carry_are_counted(tmp_path):
     assert file.lost == 2
 
 
-def test_many_changes_are_staged_again(spark, tmp_path, monkeypatch):
+def test_many_changes_are_in_files_again(tmp_path, monkeypatch):
     monkeypatch.setattr(replayable, "_ROWS_AT_ONCE", 2)
-    staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, needs_fold=False)
-    (file,) = read(written(tmp_path, of(staged)))
-    changes = file.changes(TARGET, SparkStage(spark)).changes
-    assert isinstance(changes, Staged)
-    assert (changes.inserts_only, changes.needs_fold, changes.key_changes) == (False, False, False)
-    assert changes.frame.orderBy("seq").toArrow().to_pylist() == CHANGES.to_pylist()
+    (file,) = read(written(tmp_path, of(CHANGES)))
+    (tmp_path / "scratch").mkdir()
+    spill = spill_in(tmp_path / "scratch")
+    changes = file.changes(TARGET, spill)
+    assert (changes.spill, changes.changes.num_rows) == (spill, 3)
+    assert changes.changes.to_pylist() == CHANGES.to_pylist()
 
 
 def test_what_was_not_decoded_is_told(tmp_path):

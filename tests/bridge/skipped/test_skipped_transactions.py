@@ -6,9 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.batch.batch import Batch, Staged, TableChanges
+from bridge.batch.batch import Batch, TableChanges
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.lake.source import SparkStage
 from bridge.runtime.errors import ApplyContext, ApplyError, StateError
 from bridge.skipped.skipped_transactions import write
 from bridge.targets.target import Target, TargetColumn
@@ -64,11 +63,9 @@ def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
     assert (path / "truncated.txt").read_text() == "public.t/1\n"
 
 
-def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
-    """A part at a time."""
+def test_many_changes_are_written_a_part_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr("bridge.skipped.replayable._ROWS_AT_ONCE", 2)
-    staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, needs_fold=False)
-    path = write(of(staged), tmp_path, "sub")
+    path = write(of(CHANGES), tmp_path, "sub")
     assert pq.read_table(path / "public.t_1.parquet").to_pylist() == READABLE
 
 
