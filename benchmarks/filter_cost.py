@@ -1,8 +1,8 @@
 """The cost of a row filter: applies W1's changes with and without one, in turn.
 
 `python -m benchmarks.filter_cost` makes W1's changes (1 M inserts, 500 k updates, 100 k deletes) as batches of Arrow,
-as the decoder leaves them, and applies them to a Delta table through the project's own `apply_table`. The filter passes
-every row, so that all other work is the same.
+as the decoder leaves them, asks Spark for the verdicts on them, a block at a time, and applies them to a Delta table
+through the project's own `apply_table`. The filter passes every row, so that all other work is the same.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ import typer
 
 from benchmarks import report
 from bridge.batch.batch import TableChanges
-from bridge.batch.routes import Subscribed
 from bridge.batch.row_filters import RowFilters
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.create import create_table
 from bridge.lake.schema import spark_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate
 from bridge.spark import session
 from bridge.targets.target import Target, TargetColumn, target_schema
-from protocol.lsn import INVALID
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ FILTER: Final = "(amount >= 0 AND id > 0 AND ratio IS NOT NULL) OR code LIKE 'ne
 """A filter with numbers, a pattern, boolean logic and arithmetic, which every row passes."""
 
 _BATCH: Final = 500_000
+_BLOCK: Final = 50_000
 _LIMIT: Final = 0.15
 
 
@@ -91,12 +91,17 @@ def _run(
     """Apply all changes to a new table; return the seconds."""
     fields = [(column.name, column.type.arrow) for column in columns]
     create_table(spark, path, spark_schema(fields))
-    subscribed = Subscribed(Target("public", "w1", path, target_schema(fields)), INVALID, ("id",), filters=filters)
+    target, verdicts = Target("public", "w1", path, target_schema(fields)), SparkVerdicts(spark)
+    positions = {column.name: i for i, column in enumerate(columns)}
     total_s = 0.0
     for changes in _batches(columns, scale):
-        batch = TableChanges(subscribed.target, columns, (0,), changes, filters=filters)
         started_s = time.perf_counter()
-        apply_table(spark, batch)
+        for first in range(0, len(changes) if filters is not None else 0, _BLOCK):
+            assert filters is not None
+            old_passes, new_passes = verdicts.passes(filters, changes.slice(first, _BLOCK), positions)
+            assert old_passes.all()
+            assert new_passes.all()
+        apply_table(spark, TableChanges(target, columns, (0,), changes))
         total_s += time.perf_counter() - started_s
     return total_s
 

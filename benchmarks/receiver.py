@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.disturbed import stolen_s
-from bridge.batch.batch import Staged
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
 from bridge.config.config import Subscription
@@ -29,16 +28,15 @@ from bridge.targets.target import Target, target_schema
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import TransactionRun
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bridge.batch.batch import Batch
-    from protocol.stream.transactions import Transaction
+    from protocol.stream.transactions import Item
 
-    _Form = Callable[[Sequence[Transaction | TransactionRun], Lsn], Batch]
+    _Form = Callable[[Sequence[Item], Lsn], Batch]
 
 _NAME = "benchmark"
 _TURN_S = 0.02
@@ -128,16 +126,16 @@ def _consume(
         taken = queue.take(limits, _TURN_S, full_only=not ended, until=lambda: progress.passed_lsn >= end_lsn)
         if not taken and ended:
             return rows, transactions
-        transactions += sum(len(item) if isinstance(item, TransactionRun) else 1 for item in taken)
+        transactions += sum(map(len, taken))
         rows += _decode(form, taken) if form else sum(item.n_rows for item in taken)
 
 
-def _decode(form: _Form, taken: Sequence[Transaction | TransactionRun]) -> int:
+def _decode(form: _Form, taken: Sequence[Item]) -> int:
     """Form a batch; return the number of changes in its tables."""
     if not taken:
         return 0
     tables = form(taken, INVALID).tables
-    return sum(len(table.changes) for table in tables if not isinstance(table.changes, Staged))
+    return sum(len(table.changes) for table in tables)
 
 
 def _batcher(job: Job) -> Batcher:

@@ -32,7 +32,6 @@ from bridge.catalog.held import ahead_of_origin
 from bridge.effects.conflicts import INSERT_EXISTS
 from bridge.lake.alter import alter_table
 from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
-from bridge.lake.changes.unrepresentable import unheld_of
 from bridge.lake.commit import messages
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
@@ -93,7 +92,6 @@ class Applier:
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
         conflict: Literal["error", "apply_remote"] = "error",
-        unrepresentable: Literal["error", "null"] = "error",
         conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
         self._spark = spark
@@ -104,7 +102,6 @@ class Applier:
         self._messages_path = messages_path
         self._lost = lost
         self._conflict = conflict
-        self._unrepresentable = unrepresentable
         self._conflicts = conflicts
         self._local = LocalTables(partial(place_of, spark))
         self._log = log.get(subscription)
@@ -278,7 +275,7 @@ class Applier:
             batch,
             skip_lsn,
             folder,
-            keep=lambda path: replayable.write(batch, path, self._spark, self._skipper()),
+            keep=lambda path: replayable.write(batch, path, self._skipper()),
         )
 
     def bring_back(self) -> bool:
@@ -312,35 +309,26 @@ class Applier:
         context = context_of(self._origin_name, batch, changes)
         with error_context(context, changes.target.path):
             faults.reach("table_begun")
-            lost: list[int] = []
 
             def apply() -> None:
-                lost.clear()  # of an attempt that a concurrent commit made fail
                 if changes.target.mode != "mirror":
                     keep = append_changes if changes.target.mode == "changelog" else apply_versions
-                    keep(self._spark, changes, unrepresentable=self._unrepresentable, lost=lost.append)
+                    keep(self._spark, changes)
                     return
                 apply_table(
                     self._spark,
                     changes,
                     conflict=self._conflict,
-                    unrepresentable=self._unrepresentable,
-                    lost=lost.append,
                     conflicts=lambda conflicts: found.append(with_remote_rows(conflicts, changes)),
                 )
 
             try:
                 retry_commit(apply, changes.target.path, self._log)
-                for rows in lost:
-                    self._lost(changes.target.qualified_name, rows)
+                if changes.lost:
+                    self._lost(changes.target.qualified_name, changes.lost)
             except SPARK_ERRORS as error:
                 if is_lost(error):
                     raise
-                unheld = unheld_of(error)
-                if unheld is not None:
-                    raise ApplyError(
-                        unheld.message, replace(context, column=unheld.column), hint=unheld.hint
-                    ) from error
                 conflict = conflict_of(error)
                 if conflict is None:
                     existing_schema(self._spark, changes.target.path)  # if it is gone, that is the error to show

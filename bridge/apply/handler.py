@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bridge.apply.record import finish_batch, skip_batch
 from bridge.catalog.catalog_rows import BatchIntent
@@ -97,7 +97,6 @@ class HandlerApplier:
     origin_name: str
     deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None
     lost: Callable[[str, int], None] = lambda *_: None
-    unrepresentable: Literal["error", "null"] = "error"
     fence: Callable[[Lsn], None] = lambda _: None
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
@@ -107,7 +106,7 @@ class HandlerApplier:
         the batch's end is a fence; after any other error the intent stands.
 
         Raises:
-            ApplyError: The handler raised an error, or a value cannot be held.
+            ApplyError: The handler raised an error.
             OutcomeUnknown: The connection to Spark was lost.
         """
         begun_s = time.monotonic()
@@ -133,11 +132,10 @@ class HandlerApplier:
         frames: dict[str, DataFrame] = {}
         for changes in batch.tables:
             name = changes.target.qualified_name
-            lost: list[int] = []
             with error_context(context_of(self.origin_name, batch, changes)):
-                frames[name] = change_frame(self.spark, changes, self.unrepresentable, lost.append)
-            for rows in lost:
-                self.lost(name, rows)
+                frames[name] = change_frame(self.spark, changes)
+            if changes.lost:
+                self.lost(name, changes.lost)
         if not frames:
             return
         row = self.catalog.subscription(self.subscription)

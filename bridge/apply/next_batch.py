@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from bridge.batch.growing_batch import GrowingBatch
 from bridge.receive.stream.queue import BatchLimits
 from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import count_ending_by, divide
+from protocol.stream.transactions import divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -190,7 +190,8 @@ class NextBatch:
 
     def _up_to_fence(self, items: Sequence[Item]) -> Sequence[Item]:
         """The transactions up to the fence; the others are formed next."""
-        number = count_ending_by(items, self.growth.fence_lsn) if self._start_lsn < self.growth.fence_lsn else 0
+        fence_lsn = self.growth.fence_lsn
+        number = sum(item.ending_by(fence_lsn) for item in items) if self._start_lsn < fence_lsn else 0
         if not number:
             return items
         here, others = divide(items, number)

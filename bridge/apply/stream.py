@@ -21,11 +21,13 @@ from bridge.batch.batcher import Batcher
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import owner_of
 from bridge.catalog.held import fence_lsn, give_up_batch
+from bridge.effects.divided import Spill
 from bridge.evolution.tracker import DefinitionTracker
+from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit import messages
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
-from bridge.lake.source import SparkStage
+from bridge.lake.source import scratch_file
 from bridge.receive.stream import undecodable
 from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
@@ -38,7 +40,6 @@ from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.errors import UnsupportedBinary
 from protocol.lsn import INVALID
-from protocol.stream.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -292,8 +293,8 @@ def _stream(  # noqa: PLR0913 - as `stream`
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
-        stage=SparkStage(spark),
-        memory_bytes=memory_bytes,
+        spill=Spill(scratch_file, memory_bytes),
+        verdicts=SparkVerdicts(spark),
         tracker=_tracker(published, catalog, events) if handling is None else None,
         primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
     )
@@ -326,7 +327,6 @@ def _stream(  # noqa: PLR0913 - as `stream`
                 origin_name=subscription.origin_name,
                 deliver=deliver,
                 lost=events.toast_lost,
-                unrepresentable=subscription.unrepresentable,
                 fence=history.growth.fence,
             )
         else:
@@ -338,7 +338,6 @@ def _stream(  # noqa: PLR0913 - as `stream`
                 deliver=deliver,
                 lost=events.toast_lost,
                 conflict=subscription.conflict,
-                unrepresentable=subscription.unrepresentable,
                 conflicts=events.conflicts,
                 messages_path=_messages_path(subscription, spark, catalog),
             )
@@ -380,8 +379,7 @@ def _stream(  # noqa: PLR0913 - as `stream`
 
 def _received(observer: Observer, item: Item) -> None:
     faults.reach("after_receive")
-    first_us = int(item.commit_times_us[0]) if isinstance(item, TransactionRun) else item.commit_time_us
-    observer.received(first_us, item.end_lsn)
+    observer.received(int(item.commit_times_us[0]), item.end_lsn)
 
 
 def spool_folder(catalog: Catalog, name: str) -> Path:

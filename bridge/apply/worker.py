@@ -29,7 +29,6 @@ from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, EndsSpa
 from bridge.runtime.observer import BatchReport, Observer
 from bridge.runtime.threads import Background, Heartbeat
 from protocol.errors import ProtocolError
-from protocol.stream.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -441,13 +440,9 @@ def _transactions_before_error(batch: Batch) -> int:
     finish_lsn = batch.error.context.finish_lsn
     number = 0
     for item in batch.items:
-        if isinstance(item, TransactionRun):
-            here = int(np.searchsorted(item.commit_lsns, np.uint64(finish_lsn)))
-            number += here
-            if here < len(item):
-                break
-        elif item.commit_lsn == finish_lsn:
+        here = np.flatnonzero(item.commit_lsns == np.uint64(finish_lsn))
+        if len(here):
+            number += int(here[0])
             break
-        else:
-            number += 1
+        number += len(item)
     return max(number, 1) if number < batch.transactions else batch.transactions // 2

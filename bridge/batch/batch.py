@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
-from bridge.batch.row_filters import PASSED
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
+from bridge.effects.net_effect import net_effect
 from bridge.evolution.tracker import TrackedState
 from bridge.track.spool import LargestRow, SpoolFile, largest_row
 from protocol.codec.messages import LogicalMessage
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction, TransactionRun, count
+from protocol.stream.transactions import Ending, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.batch.row_filters import RowFilters
     from bridge.catalog.catalog_rows import ColumnRow
+    from bridge.effects.divided import Spill
     from bridge.effects.net_effect import NetEffect
     from bridge.evolution.alterations import Alteration
     from bridge.runtime.errors import ApplyError
@@ -87,16 +87,12 @@ class Batch:
     def of(cls, transactions: Sequence[Item], start_lsn: Lsn) -> Self:
         """A batch of these transactions, which are in the order of their ends, without their changes."""
         single = [transaction for transaction in transactions if isinstance(transaction, Transaction)]
-        number = count(transactions)
+        number = sum(map(len, transactions))
         finish_lsn, xid, last_end_lsn, time_us, first_us = start_lsn, None, start_lsn, 0, 0
         if transactions:
-            last = transactions[-1]
-            last_end_lsn = last.end_lsn
-            finish_lsn = Lsn(int(last.commit_lsns[-1])) if isinstance(last, TransactionRun) else last.commit_lsn
-            xid = int(last.xids[-1]) if isinstance(last, TransactionRun) else last.xid
-            time_us = int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
-            first = transactions[0]
-            first_us = int(first.commit_times_us[0]) if isinstance(first, TransactionRun) else first.commit_time_us
+            first, last = transactions[0], transactions[-1]
+            last_end_lsn, finish_lsn = last.end_lsn, Lsn(int(last.commit_lsns[-1]))
+            xid, time_us, first_us = int(last.xids[-1]), int(last.commit_times_us[-1]), int(first.commit_times_us[0])
         return cls(
             start_lsn,
             last_end_lsn,
@@ -116,10 +112,8 @@ class Batch:
     @property
     def largest_row(self) -> LargestRow:
         """The largest row message, as far as the transactions are still there."""
-        files = [item.spooled for item in self.items if isinstance(item, Transaction)]
-        spooled = [file.largest_row for file in files if isinstance(file, SpoolFile)]
-        streamed = [isinstance(item, Transaction) and item.in_stream for item in self.items]
-        here = (largest_row(item.rows, in_stream=flag) for item, flag in zip(self.items, streamed, strict=True))
+        spooled = [item.spooled.largest_row for item in self.items if isinstance(item.spooled, SpoolFile)]
+        here = (largest_row(item.rows, in_stream=item.in_stream) for item in self.items)
         return max([*spooled, *here], default=(0, 0))
 
     @property
@@ -168,27 +162,6 @@ class Batch:
 # Columns carry positions, not names, so that no column's name can collide with the bridge's own.
 
 
-class Stage(Protocol):
-    """Holds changes outside of Python's memory."""
-
-    def put(self, table: pa.Table) -> Any:
-        """Store rows; returns a DataFrame of them that does not need `table` any more."""
-
-    def union(self, pieces: Sequence[tuple[Any, list[Renaming]]]) -> Any:
-        """One DataFrame of all pieces, the columns of each renamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Changes that Spark holds, in the columns of `TableChanges.changes`: memory would not hold all of the batch's."""
-
-    frame: Any
-    column_names: list[str]
-    inserts_only: bool
-    needs_fold: bool
-    key_changes: bool = False
-
-
 @dataclass(slots=True)
 class TableChanges:
     """The changes of a batch to one target that one commit applies, in order.
@@ -196,69 +169,58 @@ class TableChanges:
     While they are collected: the changes under one definition of the published table.
 
     Attributes:
-        columns: The replicated columns, and columns that only row filters look at. Positions count them from 0.
+        columns: The replicated columns. Positions count them from 0.
         key: Positions of the columns that identify a row; empty where none do.
         changes: Arrow table: `seq` int64 (position in the batch, ascending), `op` int16 (`INSERT`, `UPDATE`,
             `DELETE`), `old` int16 (`NO_OLD`, `KEY_TUPLE`, `OLD_TUPLE`), `new_<i>` and `old_<i>` in the column's
-            type (NULL where the message has no such tuple), `unchanged_<i>` bool for columns with at least one
-            unchanged TOAST value that the stream does not carry, `unheld_<i>` and `oldunheld_<i>` as in
-            `bridge.lake.changes.unrepresentable`, and `passed` bool if a server's filters have let some pass, whose
-            `op` is what they become. Where every change is kept also the columns of
-            `bridge.batch.change_schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. Or
-            `Staged`, with the same columns.
+            type (NULL where the message has no such tuple), and `unchanged_<i>` bool for columns with at least one
+            unchanged TOAST value that the stream does not carry. Where every change is kept also the columns of
+            `bridge.batch.change_schema.POSITION`, `old_<i>` of all columns, and rows with `op` `TRUNCATE`. All of them
+            pass the row filters.
         truncated: Whether the target is emptied first.
-        filters: The row filters that Spark computes; None where every change counts.
-        published: Names of the replicated columns; None for all.
         alterations: Changes of the target's columns that come first; `target` has the columns after them.
         lost: In how many rows a value is NULL that the stream does not carry, because an UPDATE became an INSERT.
         fills: Constants of columns that were added after these changes: new rows have them. Empty where `changes` has
             those columns.
         effect: In a joined batch, the net effect of the changes on their keys; `changes` is empty then.
+        spill: Where `changes` are, if memory shall not hold them; None if it does.
     """
 
     target: Target
     columns: tuple[TargetColumn, ...]
     key: tuple[int, ...]
-    changes: pa.Table | Staged
+    changes: pa.Table
     truncated: bool = False
-    filters: RowFilters | None = None
-    published: frozenset[str] | None = None
     alterations: tuple[Alteration, ...] = ()
     lost: int = 0
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
     effect: NetEffect | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left for Spark to decide: no filter, and no value that its column cannot hold."""
-        found = self.changes
-        if isinstance(found, Staged) or self.filters:
-            return False
-        if self.published is not None and not self.published.issuperset(column.name for column in self.columns):
-            return False
-        return not any(name.startswith(("unheld_", "oldunheld_")) for name in found.column_names)
+    spill: Spill | None = None
 
     @property
     def foldable(self) -> bool:
-        """Whether the net effect on each key can be computed here."""
-        return bool(self.key) and self.settled and not self.target.every_change
+        """Whether a net effect on each key is what counts."""
+        return bool(self.key) and not self.target.every_change
+
+    def net_effect(self) -> NetEffect:
+        """The net effect on each key; there are changes, and they are `foldable`."""
+        if self.effect is not None:
+            return self.effect
+        if self.spill is not None:
+            return self.spill.net_effect(self.changes, self.key)
+        return net_effect(self.changes, self.key)
 
     @property
     def inserts_only(self) -> bool:
         """Whether all changes are INSERTs."""
         if self.effect is not None:
             return self.effect.shape.begins_only
-        return self.changes.inserts_only if isinstance(self.changes, Staged) else inserts_only(self.changes)
+        return inserts_only(self.changes)
 
     @property
     def needs_fold(self) -> bool:
-        """Whether a key change carries an unchanged TOAST value: Spark then has them folded change by change."""
-        return self.changes.needs_fold if isinstance(self.changes, Staged) else needs_fold(self.changes, self.key)
-
-    @property
-    def key_changes(self) -> bool:
-        """Whether there are UPDATEs of the key."""
-        return self.changes.key_changes if isinstance(self.changes, Staged) else key_changes(self.changes, self.key)
+        """Whether a key change carries an unchanged TOAST value."""
+        return needs_fold(self.changes, self.key)
 
     @property
     def commits(self) -> bool:
@@ -267,10 +229,10 @@ class TableChanges:
 
     @property
     def empty(self) -> bool:
-        """Whether there are no changes; what is staged is never empty."""
+        """Whether there are no changes."""
         if self.effect is not None:
             return not len(self.effect.table)
-        return not isinstance(self.changes, Staged) and not len(self.changes)
+        return not len(self.changes)
 
 
 def inserts_only(changes: pa.Table) -> bool:
@@ -285,11 +247,6 @@ def needs_fold(changes: pa.Table, key: Sequence[int] = ()) -> bool:
         return False
     keyed = _keyed(changes, key)
     return any(pc.any(pc.and_(keyed, mark)).as_py() for mark in marks)
-
-
-def key_changes(changes: pa.Table, key: Sequence[int]) -> bool:
-    """Whether there are UPDATEs of the key (its positions)."""
-    return _has_old_rows(changes) and bool(pc.any(_keyed(changes, key), min_count=0).as_py())
 
 
 def _has_old_rows(changes: pa.Table) -> bool:
@@ -325,11 +282,6 @@ class Renaming(NamedTuple):
     value: pa.Scalar | None = None
     widened: bool = False
 
-    @property
-    def keeps(self) -> bool:
-        """Whether it marks values that the target keeps, because the earlier definition lacks the column."""
-        return self.source is None and self.name.startswith("unchanged_")
-
 
 def renaming(
     names: Sequence[str],
@@ -349,7 +301,7 @@ def renaming(
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    found += [Renaming(name, name, arrow) for name, arrow in (*POSITION, (PASSED, pa.bool_())) if name in names]
+    found += [Renaming(name, name, arrow) for name, arrow in POSITION if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:
@@ -361,7 +313,6 @@ def renaming(
             continue
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
-        types |= {"unheld": pa.string(), "oldunheld": pa.string()}
         found += [
             Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()

@@ -1,7 +1,7 @@
 """Forms batches: whole committed transactions, decoded to one table of changes for each target.
 
-Nothing is applied here, and there is no Spark: a batch is a value. Only changes that memory cannot hold go to a `Stage`
-on the way.
+Nothing is applied here, and there is no Spark: a batch is a value. Changes that memory shall not hold are written to
+files on the way.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from bridge.batch.batch import Stage
     from bridge.batch.decode_block import DecodeBlock
     from bridge.batch.positions import BlockPositions
     from bridge.batch.routes import Routes
+    from bridge.batch.row_filters import Verdicts
+    from bridge.effects.divided import Spill
     from bridge.evolution.tracker import DefinitionTracker
     from bridge.publication.tables import PrimaryKey
     from protocol.lsn import Lsn
@@ -44,8 +45,8 @@ class Batcher:
     Args:
         unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
         ignored: Called with a table that has changes and is not subscribed.
-        stage: Takes changes that memory cannot hold.
-        memory_bytes: How much memory the changes of spooled transactions may take before they go to `stage`.
+        spill: Takes the changes of spooled transactions that memory shall not hold; None if it holds them all.
+        verdicts: Computes row filters that no server computes; None where there are none.
         primary_key: Returns a table's primary key in the publisher's present catalog, for a transaction (`settled`);
             None: the routes know it.
     """
@@ -58,16 +59,15 @@ class Batcher:
         *,
         unrepresentable: Literal["error", "null"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
-        stage: Stage | None = None,
-        memory_bytes: int = 64 << 20,
+        spill: Spill | None = None,
+        verdicts: Verdicts | None = None,
         tracker: DefinitionTracker | None = None,
         primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
     ) -> None:
         self._every_change = routes.every_change
         self._origin_name = origin_name
         self._routes = routes
-        self._stage = stage
-        self._memory_bytes = memory_bytes
+        self._spill = spill
         self._definitions = Definitions(types, tracker, primary_key)
         self._decoder = partial(
             BlockDecoder,
@@ -76,6 +76,7 @@ class Batcher:
             origin_name=origin_name,
             unrepresentable=unrepresentable,
             ignored=ignored,
+            verdicts=verdicts,
         )
 
     def form(self, transactions: Sequence[Item], start_lsn: Lsn) -> Batch:
@@ -101,14 +102,15 @@ class Batcher:
         collectors: dict[str, ChangeCollector] = {}
         ordinals = Ordinals() if self._every_change else None
         try:
-            for block in decode_blocks(transactions, min(CHUNK_BYTES, self._memory_bytes)):
+            spill = self._spill
+            for block in decode_blocks(transactions, min(CHUNK_BYTES, spill.memory_bytes if spill else CHUNK_BYTES)):
                 self._decode(block, collectors, batch, ordinals)
-                if block.spooled and self._stage is not None:
-                    self._limit_memory(collectors.values(), self._stage)
+                if block.spooled and spill is not None:
+                    _limit_memory(collectors.values(), spill)
         except ApplyError as error:
             return self._failed(batch, error)
         for collector in collectors.values():
-            batch.tables += collector.changes(self._stage)
+            batch.tables += collector.changes()
         self._definitions.end(batch)
         batch.relids = dict(self._routes.names.items() - batch.names_before.items())
         return batch
@@ -151,11 +153,6 @@ class Batcher:
         self._definitions.unfollow()
         if known:
             self._routes.reread_catalog()
-
-    def _limit_memory(self, collectors: Collection[ChangeCollector], stage: Stage) -> None:
-        if sum(collector.memory_bytes for collector in collectors) > self._memory_bytes:
-            for collector in collectors:
-                collector.stage(stage)
 
     def _decode(
         self, block: DecodeBlock, collectors: dict[str, ChangeCollector], batch: Batch, ordinals: Ordinals | None
@@ -230,7 +227,7 @@ class Batcher:
                     with _target_errors(replace(context, relation=target.qualified_name)):
                         columns, _ = self._definitions.follow(relation, subscribed, collector, transaction.xid)
                     kept = kept_positions(columns, subscribed)
-                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept, subscribed)
+                    collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept)
             if target.every_change and as_change is not None:
                 with _target_errors(replace(context, relation=target.qualified_name)):
                     as_change(collector, number)
@@ -253,6 +250,12 @@ def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:
 
 def _keep_truncate(positions: BlockPositions, event: int, seq: int, collector: ChangeCollector, number: int) -> None:
     collector.keep_truncate(seq, positions.of_truncate(event, number))
+
+
+def _limit_memory(collectors: Collection[ChangeCollector], spill: Spill) -> None:
+    if sum(collector.memory_bytes for collector in collectors) > spill.memory_bytes:
+        for collector in collectors:
+            collector.spill(spill)
 
 
 @contextmanager

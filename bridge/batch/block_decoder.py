@@ -2,14 +2,14 @@
 
 The steps for the rows of one relation: `Routes` gives the target; rows that the target's copy already has are left out,
 then those of actions that are not published, then those that a server's row filter rejects; the others become Arrow
-columns, which the target's collector takes.
+columns. Then those that a filter of Spark's rejects are left out, and the others get the operations that they become;
+values that no column can hold are judged, and the published columns are what the target's collector takes.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ from bridge.batch.collector import ChangeCollector
 from bridge.batch.positions import BlockPositions
 from bridge.batch.projection import as_changes, from_old_tuples, in_target_types, keep, kept_positions, old_positions
 from bridge.batch.routes import key_of, name_of
-from bridge.batch.row_filters import PASSED, beyond_spark, with_new_operations
-from bridge.effects.events import COMMANDS, INSERT
+from bridge.batch.row_filters import beyond_spark, what_becomes, with_new_operations
+from bridge.batch.unrepresentable import judged
+from bridge.effects.events import COMMANDS, INSERT, NO_OLD
 from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
 from bridge.sqltext.keywords import quote_identifier
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from bridge.batch.definitions import Definitions
     from bridge.batch.positions import Ordinals
     from bridge.batch.routes import Routes, Subscribed
+    from bridge.batch.row_filters import RowFilters, ServerFilters, Verdicts
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
     from protocol.values.types import ColumnType
@@ -54,19 +56,13 @@ def _key_hint(relation: Relation) -> str:
     return f"run on the server: ALTER TABLE {table} ADD PRIMARY KEY (…); or ALTER TABLE {table} REPLICA IDENTITY FULL"
 
 
-class _Decided(NamedTuple):
-    """Which changes a server's filters have let pass, and the operations of all after that."""
-
-    passed: Bools
-    operations: Bytes
-
-
 class BlockDecoder:
     """Decodes one block.
 
     Args:
         collectors: Take the changes, by their target's path; made as they are needed.
         ordinals: Counts changes from block to block; None if no target keeps every change.
+        verdicts: Computes the row filters of `Subscribed.filters`; None where there are none.
 
     Attributes:
         positions: Where the block's changes are in the stream; None if no target keeps every change.
@@ -75,7 +71,7 @@ class BlockDecoder:
         ApplyError: One of the block's messages is not a row message.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a stream has, and the block
         self,
         block: DecodeBlock,
         collectors: dict[str, ChangeCollector],
@@ -86,6 +82,7 @@ class BlockDecoder:
         unrepresentable: Literal["error", "null"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         ordinals: Ordinals | None = None,
+        verdicts: Verdicts | None = None,
     ) -> None:
         self._block = block
         self._collectors = collectors
@@ -94,6 +91,7 @@ class BlockDecoder:
         self._origin_name = origin_name
         self._unrepresentable: Literal["error", "null"] = unrepresentable
         self._ignored = ignored
+        self._verdicts = verdicts
         try:
             self._messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
         except ProtocolError as error:
@@ -133,7 +131,9 @@ class BlockDecoder:
         if not len(rows):
             return
         self._check_identity(relation, subscribed, rows)
-        rows, operations = self._filter(relation, subscribed, rows)
+        operations = None
+        if subscribed.server_filters is not None:
+            rows, operations = self._ask(relation, subscribed.server_filters, rows, subscribed.target.qualified_name)
         if len(rows):
             self._collect(relation, subscribed, rows, operations)
 
@@ -175,47 +175,42 @@ class BlockDecoder:
             message, hint = by_command[command].message(command), by_command[command].hint
             raise self._error(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _filter(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> tuple[Ints, Bytes | None]:
-        """The rows that pass a server's filters, and their operations after that.
-
-        Without such filters: all rows, and None. Spark's filters are applied later.
-        """
-        if subscribed.server_filters is None:
-            return rows, None
-        name = subscribed.target.qualified_name
-        with self._errors_at(int(rows[0]), name):
-            try:
-                return subscribed.server_filters.passing(self._messages, relation, rows)
-            except VerdictError as error:
-                raise self._error(f"row filter: {error.reason}", error.row, relation=name) from error
+    def _ask(self, relation: Relation, filters: ServerFilters, rows: Ints, name: str) -> tuple[Ints, Bytes]:
+        """The rows that pass a server's filters, and their operations after that."""
+        with self._errors_at(int(rows[0]), name), self._verdict_errors(name, lambda row: row):
+            return filters.passing(self._messages, relation, rows)
 
     def _collect(self, relation: Relation, subscribed: Subscribed, rows: Ints, operations: Bytes | None) -> None:
-        """Decode the values, and add the changes to those of the target."""
+        """Decode the values of rows, and add the changes that pass Spark's filters to those of the target.
+
+        Args:
+            operations: Of the rows after a server's filters; None if it has none.
+        """
         name, first = subscribed.target.qualified_name, int(rows[0])
         key = key_of(relation, subscribed)
         collector = self._collectors.setdefault(subscribed.target.path, ChangeCollector(subscribed))
+        filters = subscribed.filters or None
         with self._errors_at(first, name):
             xid, _ = self._block.transaction_of(first)
             columns, types = self._definitions.follow(relation, subscribed, collector, xid)
             kept = kept_positions(columns, subscribed)
-            kept_columns, kept_key = keep(columns, key, kept, subscribed)
+            kept_columns, kept_key = keep(columns, key, kept)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE
-            filtered = bool(subscribed.filters) or operations is not None
+            filtered = filters is not None or operations is not None
             policy: Literal["error", "null", "show"] = "show" if filtered else self._unrepresentable
-            try:
+            with self._values_held(rows, name, {relation.columns[k].name for k in key}):
+                wanted = kept if filters is None or kept is None else {*kept, *_looked_at(relation, filters).values()}
                 table = self._messages.decode(
-                    relation, types, rows, unrepresentable=policy, key=key if kept_key else (), wanted=kept
+                    relation, types, rows, unrepresentable=policy, key=key if kept_key else (), wanted=wanted
                 )
-            except UnrepresentableValue as error:
-                row = int(rows[error.row]) if error.row >= 0 else first
-                hint = unrepresentable_hint(in_key=error.column in {relation.columns[k].name for k in key})
-                raise self._error(str(error), row, relation=name, column=error.column, hint=hint) from error
-            rows, table, decided = self._decide(relation, subscribed, rows, table, types)
+            table = from_old_tuples(table)
+            if filters is not None:
+                rows, table, operations = self._filter(relation, filters, rows, table, types, name)
             table = in_target_types(table, types, columns)
         collector.columns, collector.key = kept_columns, kept_key
         if not len(rows):
             return
-        changed = not inserts_only(table)
+        changed = not inserts_only(table) if operations is None else bool((operations != INSERT).any())
         mode = subscribed.target.mode
         keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
         if changed and not collector.key and keyless:
@@ -231,40 +226,48 @@ class BlockDecoder:
         positions: dict[str, pa.Array] = {}
         if subscribed.target.every_change and self.positions is not None:
             olds, positions = range(len(columns)), self.positions.of_rows(rows)
-        changes = as_changes(from_old_tuples(table), seq, olds, kept, positions)
-        if decided is not None:
-            changes = changes.append_column(PASSED, pa.array(decided.passed))
-            operations = decided.operations
+        changes = as_changes(table, seq, olds, kept, positions)
         if operations is not None:
             changes, lost = with_new_operations(changes, operations)
             collector.lost += lost
+        with self._values_held(rows, name, {kept_columns[k].name for k in kept_key}):
+            changes = judged(changes, kept_columns, kept_key, self._unrepresentable)
         with self._errors_at(first, name):
             collector.add(changes)
 
-    def _decide(
-        self, relation: Relation, subscribed: Subscribed, rows: Ints, table: pa.Table, types: Sequence[ColumnType]
-    ) -> tuple[Ints, pa.Table, _Decided | None]:
-        """Have a server compute the filters for the rows that Spark cannot compute them for.
+    def _filter(
+        self,
+        relation: Relation,
+        filters: RowFilters,
+        rows: Ints,
+        table: pa.Table,
+        types: Sequence[ColumnType],
+        name: str,
+    ) -> tuple[Ints, pa.Table, Bytes]:
+        """The rows that pass filters, their values, and the operations that they become.
 
-        Returns:
-            The rows without those that do not pass, their values, and what was decided; None if nothing was.
+        Spark computes the filters; a server does for rows with a value that Spark has no equal of, if there is one.
         """
-        filters = subscribed.filters
-        if not filters or filters.on_server is None:
-            return rows, table, None
-        names = filters.columns
-        filtered = {i for i, column in enumerate(relation.columns) if column.name in names}
-        beyond = beyond_spark(table, types, filtered)
-        if not beyond.any():
-            return rows, table, None
-        asked = replace(subscribed, server_filters=filters.on_server())
-        passing, become = self._filter(relation, asked, rows[beyond])
-        passed = np.isin(rows, passing)
-        kept = ~beyond | passed
+        assert self._verdicts is not None  # noqa: S101 - who routes by such filters gives it
+        positions = _looked_at(relation, filters)
         operations = self._messages.tags[rows]
-        if become is not None:
-            operations[passed] = become
-        return rows[kept], table.filter(pa.array(kept)), _Decided(passed[kept], operations[kept])
+        passed = np.zeros(len(rows), np.bool_)
+        asks = filters.on_server is not None
+        beyond = beyond_spark(table, types, positions.values()) if asks else np.zeros_like(passed)
+        if filters.on_server is not None and beyond.any():
+            passing, become = self._ask(relation, filters.on_server(), rows[beyond], name)
+            at = np.searchsorted(rows, passing)
+            passed[at], operations[at] = True, become
+        here = np.flatnonzero(~beyond)
+        if len(here):
+            part = table if len(here) == len(rows) else table.take(pa.array(here))
+            with self._verdict_errors(name, lambda row: int(rows[here[row]])):
+                old_passes, new_passes = self._verdicts.passes(filters, part, positions)
+            has_old = part["old"].to_numpy() != NO_OLD
+            passed[here], operations[here] = what_becomes(operations[here], has_old, old_passes, new_passes)
+        if passed.all():
+            return rows, table, operations
+        return rows[passed], table.filter(pa.array(passed)), operations[passed]
 
     def _since(self, rows: Ints, lsn: Lsn) -> Ints:
         """The rows among these whose transactions commit at or after `lsn`."""
@@ -280,6 +283,26 @@ class BlockDecoder:
         except ProtocolError as error:
             raise self._error(str(error), row, relation=relation) from error
 
+    @contextmanager
+    def _verdict_errors(self, relation: str, place: Callable[[int], int]) -> Iterator[None]:
+        """Give errors of row filters the context of their row; `place` gives the block's row of the filter's."""
+        try:
+            yield
+        except VerdictError as error:
+            message = error.reason if error.column is not None else f"row filter: {error.reason}"
+            row = place(error.row)
+            raise self._error(message, row, relation=relation, column=error.column, hint=error.hint) from error
+
+    @contextmanager
+    def _values_held(self, rows: Ints, relation: str, key: Collection[str]) -> Iterator[None]:
+        """Give errors of values that no column can hold the context of their row; `key` names the key's columns."""
+        try:
+            yield
+        except UnrepresentableValue as error:
+            row = int(rows[max(error.row, 0)])
+            hint = unrepresentable_hint(in_key=error.column in key)
+            raise self._error(str(error), row, relation=relation, column=error.column, hint=hint) from error
+
     def _error(
         self, message: str, row: int, *, relation: str | None = None, column: str | None = None, hint: str = ""
     ) -> ApplyError:
@@ -289,3 +312,9 @@ class BlockDecoder:
         return ApplyError(
             message, ApplyContext(self._origin_name, commit_lsn, xid, relation, command, column), hint=hint
         )
+
+
+def _looked_at(relation: Relation, filters: RowFilters) -> dict[str, int]:
+    """The positions of the columns that filters look at, by name."""
+    names = filters.columns
+    return {column.name: i for i, column in enumerate(relation.columns) if column.name in names}

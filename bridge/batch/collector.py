@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.batch import Staged, TableChanges, renamed, renaming
+from bridge.batch.batch import TableChanges, renamed, renaming
 from bridge.effects.events import NO_OLD, TRUNCATE, with_marks
 from bridge.evolution.alterations import AddColumn, WidenColumn
 from bridge.runtime.errors import TargetError
@@ -19,8 +19,9 @@ from bridge.targets.widening import holds
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.batch.batch import Renaming, Stage
+    from bridge.batch.batch import Renaming
     from bridge.batch.routes import Subscribed
+    from bridge.effects.divided import Spill
     from bridge.evolution.alterations import Alteration
     from bridge.targets.target import TargetColumn, TargetSchema
 
@@ -81,29 +82,20 @@ class CommitPart:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the changes in memory."""
-        return sum(piece.changes.nbytes for piece in self.pieces if not isinstance(piece.changes, Staged))
+        return sum(piece.changes.nbytes for piece in self.pieces if piece.spill is None)
 
-    def stage(self, stage: Stage) -> None:
-        """Hand the changes in memory to the stage, those under one definition together."""
+    def spill(self, spill: Spill) -> None:
+        """Write the changes in memory to files, those under one definition together."""
         kept: list[TableChanges] = []
-        for _, group in groupby(self.pieces, lambda one: (one.columns, one.fills, isinstance(one.changes, Staged))):
+        for _, group in groupby(self.pieces, lambda one: (one.columns, one.fills, one.spill is None)):
             pieces = list(group)
-            tables = [piece.changes for piece in pieces if not isinstance(piece.changes, Staged)]
-            if not tables:
-                kept += pieces
-                continue
-            table = concatenated(tables)
-            staged = Staged(
-                stage.put(table),
-                table.column_names,
-                inserts_only=all(piece.inserts_only for piece in pieces),
-                needs_fold=any(piece.needs_fold for piece in pieces),
-                key_changes=any(piece.key_changes for piece in pieces),
-            )
-            kept.append(replace(pieces[-1], changes=staged))
+            if pieces[-1].spill is None:
+                written = spill.table([concatenated([piece.changes for piece in pieces])])
+                pieces = [replace(pieces[-1], changes=written, spill=spill)]
+            kept += pieces
         self.pieces = kept
 
-    def joined(self, subscribed: Subscribed, stage: Stage | None, *, altered_later: bool) -> TableChanges:
+    def joined(self, subscribed: Subscribed, *, altered_later: bool) -> TableChanges:
         """Join the changes of all definitions.
 
         A definition may lack a column that came later or was dropped. In its UPDATEs the column counts as unchanged; in
@@ -120,22 +112,12 @@ class CommitPart:
         columns = self.columns + beside
         if altered_later:
             columns = _in_types_of(subscribed.target.schema, columns)
-        changes: pa.Table | Staged
-        if stage is not None and any(isinstance(piece.changes, Staged) for piece in self.pieces):
-            self.stage(stage)
-            changes = _union(self.pieces, columns, stage)
-        else:
-            changes = concatenated([renamed(piece.changes, _renaming(piece, columns)) for piece in self.pieces])
-        return replace(
-            last,
-            target=subscribed.target,
-            columns=columns,
-            changes=changes,
-            filters=subscribed.filters,
-            # filters look at none of the columns in `beside`
-            published=None if last.published is None else last.published.union(column.name for column in beside),
-            fills=last.fills if bag else {},
+        spill = next((piece.spill for piece in self.pieces if piece.spill is not None), None)
+        changes = concatenated(
+            [renamed(piece.changes, _renaming(piece, columns)) for piece in self.pieces], copied=spill is None
         )
+        fills = last.fills if bag else {}
+        return replace(last, target=subscribed.target, columns=columns, changes=changes, fills=fills, spill=spill)
 
     def _columns_beside(self, schema: TargetSchema, fills: Collection[str]) -> tuple[TargetColumn, ...]:
         """Columns of the target that the last definition lacks, and that have values here or must keep them."""
@@ -143,8 +125,7 @@ class CommitPart:
         defined = len(found)
         for piece in reversed(self.pieces):  # the last one has the widest types
             for column in piece.columns:
-                if piece.published is None or column.name in piece.published:
-                    found.setdefault(column.name, column)
+                found.setdefault(column.name, column)
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
         every = last.every_change and last.mode != "handler"
@@ -156,9 +137,7 @@ class CommitPart:
 
 
 def _names(changes: TableChanges) -> set[str]:
-    """The published columns."""
-    names = {column.name for column in changes.columns}
-    return names if changes.published is None else names & changes.published
+    return {column.name for column in changes.columns}
 
 
 def _key_names(changes: TableChanges | CommitPart) -> frozenset[str]:
@@ -180,7 +159,6 @@ def _altered(changes: TableChanges, change: Alteration) -> TableChanges:
     return replace(
         changes,
         columns=tuple(replace(column, name=new_name(column.name)) for column in changes.columns),
-        published=None if changes.published is None else frozenset(map(new_name, changes.published)),
         fills={new_name(name): value for name, value in fills.items()},
     )
 
@@ -197,29 +175,18 @@ def _in_types_of(schema: TargetSchema, columns: tuple[TargetColumn, ...]) -> tup
     return tuple(map(in_type, columns))
 
 
-def _union(pieces: Sequence[TableChanges], columns: tuple[TargetColumn, ...], stage: Stage) -> Staged:
-    """Join changes that are staged, all of them."""
-    staged = [piece.changes for piece in pieces if isinstance(piece.changes, Staged)]
-    renamings = [_renaming(piece, columns) for piece in pieces]
-    return Staged(
-        stage.union([(changes.frame, names) for changes, names in zip(staged, renamings, strict=True)]),
-        list(dict.fromkeys(name.name for names in renamings for name in names)),
-        inserts_only=all(changes.inserts_only for changes in staged),
-        needs_fold=any(
-            changes.needs_fold or (changes.key_changes and any(name.keeps for name in names))
-            for changes, names in zip(staged, renamings, strict=True)
-        ),
-        key_changes=any(changes.key_changes for changes in staged),
-    )
-
-
 def _renaming(piece: TableChanges, columns: tuple[TargetColumn, ...]) -> list[Renaming]:
     return renaming(piece.changes.column_names, piece.columns, columns, piece.fills)
 
 
-def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """The changes of tables in order; a column that a table lacks is NULL there, or not unchanged."""
-    return with_marks(pa.concat_tables(tables, promote_options="default").combine_chunks())
+def concatenated(tables: Sequence[pa.Table], *, copied: bool = True) -> pa.Table:
+    """The changes of tables in order; a column that a table lacks is NULL there, or not unchanged.
+
+    Args:
+        copied: Whether the values are copied, so that each column has one chunk.
+    """
+    together = pa.concat_tables(tables, promote_options="default")
+    return with_marks(together.combine_chunks() if copied else together)
 
 
 @dataclass(slots=True)
@@ -228,7 +195,7 @@ class ChangeCollector:
 
     Attributes:
         subscribed: The target and what is published of it, by the last definition.
-        columns: The replicated columns, and columns that only row filters look at, by the last definition.
+        columns: The replicated columns, by the last definition.
         key: Positions of the columns that identify a row, by the last definition.
     """
 
@@ -321,14 +288,14 @@ class ChangeCollector:
         """Bytes of the changes in memory."""
         return sum(part.memory_bytes for part in self._parts)
 
-    def stage(self, stage: Stage) -> None:
-        """Hand the changes in memory to the stage."""
+    def spill(self, spill: Spill) -> None:
+        """Write the changes in memory to files."""
         for part in self._parts:
-            part.stage(stage)
+            part.spill(spill)
 
-    def changes(self, stage: Stage | None = None) -> list[TableChanges]:
+    def changes(self) -> list[TableChanges]:
         """The changes of each part, joined; empty where there are none."""
-        made = [part.joined(self.subscribed, stage, altered_later=part is not self._parts[-1]) for part in self._parts]
+        made = [part.joined(self.subscribed, altered_later=part is not self._parts[-1]) for part in self._parts]
         if not made and (self.truncated or self.alterations):
             made = [self._changes(_no_changes(self.columns))]
         if made:
@@ -336,15 +303,7 @@ class ChangeCollector:
         return made
 
     def _changes(self, table: pa.Table) -> TableChanges:
-        subscribed = self.subscribed
-        return TableChanges(
-            subscribed.target,
-            self.columns,
-            self.key,
-            table,
-            filters=subscribed.filters,
-            published=subscribed.columns,
-        )
+        return TableChanges(self.subscribed.target, self.columns, self.key, table)
 
 
 def _no_changes(columns: Sequence[TargetColumn]) -> pa.Table:

@@ -15,12 +15,12 @@ import numpy as np
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.bulk.message_array import MessageArray
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction, TransactionRun
+from protocol.stream.transactions import Ending, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from protocol.stream.transactions import Event
+    from protocol.stream.transactions import Event, Item
     from protocol.values.value_array import Ints
 
 
@@ -55,7 +55,7 @@ class DecodeBlock:
     first_rows: Ints
     aborted: list[int] = field(default_factory=list)
     spooled: bool = False
-    items: Sequence[Transaction | TransactionRun] = ()
+    items: Sequence[Item] = ()
 
     def first_row_from(self, lsn: Lsn) -> int:
         """Position of the first row that commits at or after `lsn` (`should_apply_changes_for_rel` in worker.c)."""
@@ -68,9 +68,7 @@ class DecodeBlock:
         return int(self.xids[number]), Lsn(int(self.commit_lsns[number]))
 
 
-def decode_blocks(
-    transactions: Iterable[Transaction | TransactionRun], chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[DecodeBlock]:
+def decode_blocks(transactions: Iterable[Item], chunk_bytes: int = CHUNK_BYTES) -> Iterator[DecodeBlock]:
     """All blocks of a batch's committed transactions; reads spool files as it goes, about `chunk_bytes` at a time.
 
     Raises:
@@ -78,7 +76,7 @@ def decode_blocks(
         ProtocolError: It holds bytes that are not a message.
     """
     seq = 0
-    committed = (t for t in transactions if isinstance(t, TransactionRun) or t.ending is Ending.COMMIT)
+    committed = (item for item in transactions if item.ending is Ending.COMMIT)
     for (spooled, in_stream), group in groupby(committed, _spooled_and_streamed):
         if spooled:
             for transaction in group:
@@ -93,9 +91,9 @@ def decode_blocks(
                 seq += len(block.rows)
 
 
-def _grouped(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Transaction | TransactionRun]]:
+def _grouped(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Group transactions to lists of about a block's size."""
-    group: list[Transaction | TransactionRun] = []
+    group: list[Item] = []
     rows = 0
     for item in items:
         group.append(item)
@@ -107,12 +105,12 @@ def _grouped(items: Iterable[Transaction | TransactionRun]) -> Iterator[list[Tra
         yield group
 
 
-def _spooled_and_streamed(item: Transaction | TransactionRun) -> tuple[bool, bool]:
+def _spooled_and_streamed(item: Item) -> tuple[bool, bool]:
     """Whether its changes are spooled, and whether they were streamed."""
-    return (item.spooled is not None, item.in_stream) if isinstance(item, Transaction) else (False, False)
+    return item.spooled is not None, item.in_stream
 
 
-def _joined(items: Sequence[Transaction | TransactionRun], seq: int, *, in_stream: bool) -> DecodeBlock:
+def _joined(items: Sequence[Item], seq: int, *, in_stream: bool) -> DecodeBlock:
     """One block of transactions in memory."""
     parts: list[MessageArray] = []
     rows = 0
@@ -122,18 +120,13 @@ def _joined(items: Sequence[Transaction | TransactionRun], seq: int, *, in_strea
     events: list[tuple[int, Transaction, Event]] = []
     aborted: list[int] = []
     for item in items:
-        if isinstance(item, TransactionRun):
-            xids.append(item.xids)
-            commit_lsns.append(item.commit_lsns)
-            first_rows.append(item.first_rows[:-1] + rows)
-            parts.append(item.rows)
-        else:
-            xids.append(np.array([item.xid]))
-            commit_lsns.append(np.array([item.commit_lsn], np.uint64))
-            first_rows.append(np.array([rows]))
-            parts.append(item.rows.part())
+        xids.append(item.xids)
+        commit_lsns.append(item.commit_lsns)
+        first_rows.append(item.first_rows[:-1] + rows)
+        parts.append(item.rows.part())
+        if isinstance(item, Transaction):
             events += _events(item, item.events, rows, first=True)
-            aborted.extend(item.aborted)
+        aborted.extend(item.aborted)
         rows += len(item.rows)
     return DecodeBlock(
         np.concatenate(xids),

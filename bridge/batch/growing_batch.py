@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.batch import Staged
 from bridge.batch.collector import concatenated
-from bridge.effects.net_effect import NetEffect, fold, net_effect, shape_of
+from bridge.effects.net_effect import NetEffect, fold, shape_of
 from bridge.evolution.tracker import TrackedState
 from protocol.bulk.message_array import ChunkedMessages
 from protocol.codec.messages import LogicalMessage
@@ -35,7 +34,6 @@ class GrowingTable:
     """The changes of one target: `rows` are effects, or changes as they are where an effect is not to be had."""
 
     def __init__(self, changes: TableChanges, rows: pa.Table, *, effects: bool) -> None:
-        assert isinstance(changes.changes, pa.Table)  # noqa: S101 - `of` has looked
         self._no_changes = changes.changes.schema.empty_table()  # a slice would keep the rows in memory
         self._last = replace(changes, changes=self._no_changes)
         self._effects = effects
@@ -49,11 +47,11 @@ class GrowingTable:
     def of(cls, changes: TableChanges) -> Self | None:
         """Begin with some changes; None if they have to be in a batch by themselves."""
         found = changes.changes
-        if isinstance(found, Staged) or changes.alterations or changes.fills:
+        if changes.spill is not None or changes.alterations or changes.fills:
             return None
         if not changes.foldable:
             return cls(changes, found, effects=False)
-        effect = net_effect(found, changes.key)
+        effect = changes.net_effect()
         return cls(changes, effect.table, effects=True) if effect.clear else None
 
     @property
@@ -64,11 +62,8 @@ class GrowingTable:
     def takes(self, later: GrowingTable) -> bool:
         """Whether later changes are under the same definition, so that they can be added."""
         one, other = self._last, later._last
-        return (
-            (one.target, one.columns, one.key, one.published)
-            == (other.target, other.columns, other.key, other.published)
-            and (one.filters is other.filters or not (one.filters or other.filters))
-            and (self._effects == later._effects or later.truncated)
+        return (one.target, one.columns, one.key) == (other.target, other.columns, other.key) and (
+            self._effects == later._effects or later.truncated
         )
 
     def add(self, later: GrowingTable) -> None:

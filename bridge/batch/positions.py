@@ -14,7 +14,6 @@ import pyarrow as pa
 from bridge.batch.change_schema import POSITION
 from protocol.codec.messages import Truncate
 from protocol.lsn import POSTGRES_EPOCH_US
-from protocol.stream.transactions import TransactionRun
 
 if TYPE_CHECKING:
     from bridge.batch.decode_block import DecodeBlock
@@ -105,11 +104,7 @@ def _of_transactions(block: DecodeBlock) -> tuple[Ints, pa.Array | None]:
     times: list[np.ndarray] = []
     origins: list[str | None] = []
     for item in block.items:
-        if isinstance(item, TransactionRun):
-            times.append(item.commit_times_us)
-            origins += [None] * len(item)
-        else:
-            times.append(np.array([item.commit_time_us], np.int64))
-            origins.append(item.origin_name)
+        times.append(item.commit_times_us)
+        origins += [item.origin_name] * len(item)
     named = pa.array(origins, pa.string()) if any(origins) else None
     return np.concatenate(times).astype(np.int64) + POSTGRES_EPOCH_US, named

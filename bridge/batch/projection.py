@@ -3,7 +3,7 @@
 Unchanged TOAST values: pgoutput does not send a large value that an UPDATE leaves as it was. The old tuple has it under
 REPLICA IDENTITY FULL, and it has those of the key, whose tuple the server sends whenever there is one
 (`ExtractReplicaIdentity` in heapam.c). Every other one stays marked: the target's value, or an earlier change's in the
-batch, is kept when the change is applied (`effects/fold`, `delta/net_effect`).
+batch, is kept when the change is applied (`effects/net_effect`).
 """
 
 from __future__ import annotations
@@ -72,31 +72,26 @@ def in_target_types(table: pa.Table, types: Sequence[ColumnType], columns: Seque
 
 
 def kept_positions(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
-    """Positions of the columns that are published, or that a row filter looks at; None for all."""
-    if subscribed.columns is None:
-        return None
-    names = subscribed.columns | (subscribed.filters.columns if subscribed.filters else frozenset())
-    return [i for i, column in enumerate(columns) if column.name in names]
+    """Positions of the columns that are published; None for all."""
+    names = subscribed.columns
+    return None if names is None else [i for i, column in enumerate(columns) if column.name in names]
 
 
 def keep(
-    columns: tuple[TargetColumn, ...], key: tuple[int, ...], kept: list[int] | None, subscribed: Subscribed
+    columns: tuple[TargetColumn, ...], key: tuple[int, ...], kept: list[int] | None
 ) -> tuple[tuple[TargetColumn, ...], tuple[int, ...]]:
     """The kept columns, and the key's positions among them; no key where one of its columns is not published."""
     if kept is None:
         return columns, key
-    complete = subscribed.columns is None or all(columns[k].name in subscribed.columns for k in key)
+    complete = set(key).issubset(kept)
     return tuple(columns[i] for i in kept), tuple(kept.index(k) for k in key) if complete else ()
 
 
 def old_positions(
     columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
 ) -> set[int]:
-    """Positions of the columns whose old values are needed: the key's and those of row filters; without a key, all."""
-    if not key:
-        return set(range(len(columns)))
-    looked_at = subscribed.filters.columns if subscribed.filters else frozenset()
-    return {*key_of(relation, subscribed), *(i for i, column in enumerate(columns) if column.name in looked_at)}
+    """Positions of the columns whose old values are needed: the key's; without a key, all."""
+    return set(key_of(relation, subscribed)) if key else set(range(len(columns)))
 
 
 def as_changes(

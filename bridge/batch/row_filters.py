@@ -1,8 +1,21 @@
-"""Row filters, as batches know them: those that Spark computes, and those that a PostgreSQL server computes.
+"""Applies row filters to changes, as PostgreSQL's `pgoutput_row_filter` does.
 
-`delta/filter_changes` applies the former. A server's are applied here, over rows as they were sent. An UPDATE may
-become an INSERT or a DELETE, by the same rules. Rows are filtered before their values are decoded: a value that no
-Delta table can hold does no harm in a row that does not pass.
+An INSERT passes if the filter is true for its new row, a DELETE if it is true for its old row. An UPDATE has both rows:
+
+    old row matches   new row matches   becomes
+    no                no                nothing
+    no                yes               INSERT
+    yes               no                DELETE
+    yes               yes               UPDATE
+
+NULL is no match. An UPDATE without an old tuple has not changed its replica identity, and a filter of updates may use
+no other columns, so its new row stands for both. The published actions are not checked again for what a change becomes.
+An unchanged TOAST value, which the stream does not carry, is taken from the old tuple; if that does not have it, it is
+NULL in an UPDATE that becomes an INSERT.
+
+The verdicts come from Spark (`Verdicts`), which sees decoded values, or from a PostgreSQL server, which sees them as
+they were sent. Only booleans come back. A server's come before values are decoded, Spark's after that; either way a
+value that no Delta table can hold does no harm in a row that does not pass (`batch.unrepresentable`).
 """
 
 from __future__ import annotations
@@ -63,6 +76,25 @@ class RowFilters:
 
     def __bool__(self) -> bool:
         return any(f is not None for f in (self.insert, self.update, self.delete))
+
+
+class Verdicts(Protocol):
+    """Computes a table's row filters over decoded rows."""
+
+    def passes(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> tuple[Bools, Bools]:
+        """Which rows pass their action's filter.
+
+        Args:
+            rows: Decoded rows (`RowMessages.decode` with "show"), with unchanged values resolved (`from_old_tuples`).
+            positions: The position of each column that the filters look at, by name.
+
+        Returns:
+            Whether the old row passes, and whether the new row does; true for a row that there is not, that has no
+            filter, or whose UPDATE has no old tuple.
+
+        Raises:
+            VerdictError: A filter raises an error for a row; `row` is the first such row's index.
+        """
 
 
 class FilterCompiler(Protocol):
@@ -162,10 +194,7 @@ class ServerFilters:
             self._ask(images_of, relation, names)
         except VerdictError as error:
             raise VerdictError(int(rows[error.row]), error.reason) from error
-        operations = np.where(has_old & (tags == UPDATE), _operations_of_updates(old_passes, new_passes), tags).astype(
-            np.uint8
-        )
-        kept = np.where(tags == DELETE, old_passes, new_passes | (has_old & (tags == UPDATE) & old_passes))
+        kept, operations = what_becomes(tags, has_old, old_passes, new_passes)
         return rows[kept], operations[kept]
 
     def _ask(
@@ -198,8 +227,12 @@ class ServerFilters:
             raise failed
 
 
-def _operations_of_updates(old_passes: Bools, new_passes: Bools) -> Bytes:
-    return np.where(new_passes, np.where(old_passes, UPDATE, INSERT), DELETE).astype(np.uint8)
+def what_becomes(tags: Bytes, has_old: Bools, old_passes: Bools, new_passes: Bools) -> tuple[Bools, Bytes]:
+    """Return which changes pass, and the operation that each becomes: `INSERT`, `UPDATE` or `DELETE`."""
+    both = has_old & (tags == UPDATE)
+    becomes = np.where(new_passes, np.where(old_passes, UPDATE, INSERT), DELETE)
+    kept = np.where(tags == DELETE, old_passes, new_passes | (both & old_passes))
+    return kept, np.where(both, becomes, tags).astype(np.uint8)
 
 
 def _with_unchanged(new: Tuple, old: Tuple | None) -> Tuple:
@@ -210,9 +243,6 @@ def _with_unchanged(new: Tuple, old: Tuple | None) -> Tuple:
     return tuple(previous if value.kind is ValueKind.UNCHANGED_TOAST else value for value, previous in pairs)
 
 
-PASSED: Final = "passed"
-"""The column of changes that marks those which a server's filters have let pass: Spark's do not look at them."""
-
 _LATE: Final = r"^-?infinity$|^\d{1,5}-|^1\d{5}-|^2[0-8]\d{4}-|^29[0-3]\d{3}-|^294[01]\d\d-|^2942[0-3]\d-|^29424[0-6]-"
 """Timestamps that 64 bits of microseconds since 1970 hold; those end in the year 294247."""
 
@@ -221,7 +251,7 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
     """Mark rows with a value that a filter looks at, and that Spark cannot compute with.
 
     A value that its column cannot hold is computed with as it is if it is a text, a date or a timestamp
-    (`delta.unrepresentable.exact`). A numeric NaN, or an array of two dimensions, is nothing in Spark.
+    (`lake.changes.verdicts.exact`). A numeric NaN, or an array of two dimensions, is nothing in Spark.
 
     Args:
         table: Decoded rows, with `unheld_<i>` and `oldunheld_<i>`.
@@ -247,13 +277,15 @@ def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table,
     """Give changes the operations that they have after filtering.
 
     Args:
-        changes: As `TableChanges.changes`, with the operations that were sent.
+        changes: As `TableChanges.changes`, with the operations that were sent, and with unchanged values resolved.
 
     Returns:
         The changes; and in how many rows a value is NULL that the stream does not carry, because an UPDATE became an
         INSERT.
     """
     sent = changes["op"].to_numpy()
+    if np.array_equal(sent, operations):
+        return changes, 0
     inserted = (sent == UPDATE) & (operations == INSERT)
     at = changes.column_names.index("op")
     changed = changes.set_column(at, "op", pa.array(operations.astype(np.int16)))

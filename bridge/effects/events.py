@@ -29,7 +29,7 @@ COMMANDS: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE", TRUNCAT
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
 
 
-# --- Turns a table's changes into effects of one event each, in the columns of `bridge.apply.ef -----------------------
+# --- Effects of one event each ----------------------------------------------------------------------------------------
 
 INSERTED, ARRIVED, UPDATED, DELETED = range(4)
 """Events. A key change is ARRIVED for the new key, and UPDATED for the row."""
@@ -40,7 +40,7 @@ BEGINS: Final = (INSERTED, ARRIVED)
 def events(changes: pa.Table, key: Sequence[int]) -> tuple[pa.Table, Ints]:
     """Turn changes, in their order, into effects of one event each, two for a key change, and each one's change."""
     operations = changes["op"].to_numpy()
-    moved = _moved(changes, operations, key)
+    moved = moved_rows(changes, operations, key)
     rounds = np.arange(len(operations))
     arrives = np.zeros(len(operations), np.bool_)
     values = changes.select([name for name in changes.column_names if name.startswith(("new_", "unchanged_"))])
@@ -78,7 +78,7 @@ def with_marks(table: pa.Table) -> pa.Table:
     return table
 
 
-def _moved(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools:
+def moved_rows(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools:
     """Mark the key changes."""
     if f"old_{key[0]}" not in changes.column_names:
         return np.zeros(len(operations), np.bool_)

@@ -3,8 +3,6 @@
 It is for batches whose net effect cannot be told from the batch alone:
 
 - A key change, of a row that the target does not have, to a key that another row has: nothing comes to that key.
-- Spark holds the changes, and a key change carries an unchanged TOAST value. Only the target has the value, under the
-  old key: its row has to be moved, which `bridge.lake.changes.net_effect` does not do.
 - Changes do not follow from each other, because some actions are not published: an INSERT of a key that the batch has
   inserted before, an UPDATE after a DELETE.
 
@@ -20,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING
-from bridge.effects.events import DELETE, INSERT, NO_OLD
+from bridge.effects.events import DELETE, DELETED, INSERT, INSERTED, NO_OLD, UPDATED
+from bridge.effects.net_effect import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -103,15 +102,15 @@ def fold(
         apart: Whether a row that is deleted, and one that is inserted with its key, are an effect each.
 
     Returns:
-        Effects in the columns that `bridge.lake.changes.net_effect` describes, up to `first`, with every
-        `unchanged_<i>` that may be true. A new row whose key a moved row has left, or a deleted one has (`apart`), has
-        NULL in `match_<k>`: it is inserted.
+        Effects in the columns that `bridge.effects.net_effect` describes, with every `unchanged_<i>` that may be true.
+        A new row whose key a moved row has left, or a deleted one has (`apart`), has NULL in `match_<k>`: it is
+        inserted.
 
     Raises:
         Exists: A row already has the key of an INSERT or a key change, and is not to be overwritten.
     """
     table = _Table(present)
-    for change in changes.to_pylist():
+    for change in (row for batch in changes.to_batches() for row in batch.to_pylist()):
         new_key = key_of_values(change.get(f"new_{k}") for k in key)
         old_key = key_of_values(change.get(f"old_{k}") for k in key) if change["old"] != NO_OLD else new_key
         values = {i: change[f"new_{i}"] for i in range(len(types)) if not change.get(f"unchanged_{i}")}
@@ -160,36 +159,39 @@ def _effects(
     toast = sorted({i for row in live.values() for i in range(len(types)) if i not in row.values})
     effects: list[dict[str, Any]] = []
 
-    def effect(match: Key, action: str, row: _Row, *, born: bool) -> None:
+    def effect(match: Key | None, first: int, values: dict[int, Any], *, moved: bool = False) -> None:
         effects.append(
             {
-                **{f"match_{k}": value for k, value in zip(key, match, strict=True)},
-                "action": action,
-                "born": born,
-                **{f"new_{i}": row.values.get(i) for i in range(len(types))},
-                **{f"unchanged_{i}": i not in row.values for i in toast},
-                "first": None,
+                **{f"match_{k}": match[at] if match is not None else None for at, k in enumerate(key)},
+                "born": first == INSERTED,
+                "ended": first == DELETED,
+                "first": first,
+                "updates": int(first == UPDATED),
+                "deletes": int(first == DELETED),
+                "leaves": False,
+                "moved": moved,
+                "unclear": False,
+                **{f"new_{i}": values.get(i) for i in range(len(types))},
+                **{f"unchanged_{i}": first == UPDATED and i not in values for i in toast},
             }
         )
 
     for at, row in live.items():
         if row.target_key is not None:
-            effect(row.target_key, "put", row, born=False)
+            effect(row.target_key, UPDATED, row.values, moved=row.target_key != at)
         else:
             taken = at in target_keys or (apart and at in deleted)
-            effect((None,) * len(key) if taken else at, "put", row, born=True)
+            effect(None if taken else at, INSERTED, row.values, moved=taken)
             if not apart:
                 deleted.discard(at)
     for target_key in deleted - target_keys:
-        effect(target_key, "delete", _Row(target_key, {}), born=False)
+        effect(target_key, DELETED, {})
     schema = pa.schema(
         [
             *((f"match_{k}", types[k]) for k in key),
-            ("action", pa.string()),
-            ("born", pa.bool_()),
+            *COLUMNS.items(),
             *((f"new_{i}", arrow) for i, arrow in enumerate(types)),
             *((f"unchanged_{i}", pa.bool_()) for i in toast),
-            ("first", pa.string()),
         ]
     )
     return pa.Table.from_pylist(effects, schema=schema)

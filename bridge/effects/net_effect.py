@@ -24,7 +24,7 @@ other key, which begins a row there and ends it, unless other changes have freed
 value is the row's last value in the batch, else the target's. `bridge.effects.fold` handles unclear events. Keys
 are equal as Spark has it: 0.0 is -0.0, and NaN is NaN.
 
-`bridge.lake.changes.net_effect` computes the net effect of changes that Spark holds.
+`bridge.effects.divided` computes the net effect of changes that memory shall not hold.
 """
 
 from __future__ import annotations
@@ -47,6 +47,18 @@ if TYPE_CHECKING:
 
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
+
+COLUMNS: Final = {
+    "born": pa.bool_(),
+    "ended": pa.bool_(),
+    "first": pa.int8(),
+    "updates": pa.int32(),
+    "deletes": pa.int32(),
+    "leaves": pa.bool_(),
+    "moved": pa.bool_(),
+    "unclear": pa.bool_(),
+}
+"""The columns that every effect has beside those of the key and of values, and their types."""
 
 _COUNTS: Final = ("updates", "deletes")
 _FLAGS: Final = ("leaves", "moved", "unclear")

@@ -20,6 +20,5 @@ The contract of this sink, on which the applier relies:
 Functions raise Spark's own errors (`bridge.spark.outcome.SPARK_ERRORS`) except where they say otherwise.
 `bridge.lake.error_context` makes an ApplyError of them, or OutcomeUnknown if the connection to Spark was lost. A
 commit may still be made then, so the batch is applied again, or undone with `fence`, which keeps a late one out.
-Two errors that a commit raises on purpose are read back: a conflict (`raise_error.conflict_of`), and a value that its
-column cannot hold (`changes.unrepresentable.unheld_of`).
+An error that a commit raises on purpose is read back: a conflict (`raise_error.conflict_of`).
 """

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from bridge.batch.batch import Staged
 from bridge.effects.events import COMMANDS
 from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
@@ -57,7 +56,7 @@ def context_of(origin_name: str, batch: Batch, changes: TableChanges) -> ApplyCo
 
 def command_of(batch: Batch, changes: TableChanges) -> str | None:
     """The message type, if the batch is one transaction and all its changes of the table have the same; else None."""
-    if batch.xid is None or isinstance(changes.changes, Staged):
+    if batch.xid is None:
         return None
     operations = pc.unique(changes.changes["op"]).to_pylist()
     if changes.truncated and not operations:

@@ -28,16 +28,14 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import VariantType
 from pyspark.sql.utils import is_remote
 
-from bridge.effects.events import UPDATE
-from bridge.lake.schema import spark_schema, spark_type
+from bridge.lake.schema import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
-    from bridge.batch.batch import Renaming
 
 PLAN_ROWS: Final = 50_000
 """Up to this many rows are part of the plan."""
@@ -57,6 +55,9 @@ _PREFIX: Final = "pgbridge-scratch-"  # Spark ignores names that begin with "_" 
 
 _PIECE_BYTES: Final = 8 << 20
 """So many bytes of rows are sent to a Connect server with each request; it takes at most 128 MiB."""
+
+_DRIVER_BYTES: Final = 64 << 20
+"""So many bytes of rows are given to a driver at once, which has them all in its heap."""
 
 
 @contextmanager
@@ -78,10 +79,9 @@ def arrow_stream_source(
     """The same for rows that come one batch after the other, and may be more than memory holds.
 
     Args:
-        spark: A session that reads local files, or one of Spark Connect.
         batches: They are all taken before the DataFrame is given.
     """
-    if is_remote():
+    if not reads_local_files(spark):
         yield _checkpoints(spark, schema, batches)
         return
     rest, first = iter(batches), list[pa.RecordBatch]()
@@ -120,12 +120,12 @@ def reads_local_files(spark: SparkSession) -> bool:
 
 
 def _checkpoints(spark: SparkSession, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFrame:
-    """The rows as checkpoints of a Connect server, whose files are not here."""
-    stage, frames, waiting = SparkStage(spark), list[DataFrame](), list[pa.RecordBatch]()
+    """The rows as checkpoints, where Spark's files are not here."""
+    frames, waiting = list[DataFrame](), list[pa.RecordBatch]()
     for batch in batches:
         waiting.append(batch)
         if not _fit_plan(waiting):
-            frames.append(stage.put(pa.Table.from_batches(waiting, schema)))
+            frames.append(checkpointed_frame(spark, pa.Table.from_batches(waiting, schema)))
             waiting = []
     return concatenated([*frames, as_frame(spark, pa.Table.from_batches(waiting, schema))])
 
@@ -159,7 +159,7 @@ def _read(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> Data
 
 @contextmanager
 def scratch_file() -> Iterator[Path]:
-    """A new file for Parquet, which is removed at the end."""
+    """A new file for rows, which is removed at the end."""
     descriptor, name = tempfile.mkstemp(".parquet", "rows-", _existing())
     os.close(descriptor)
     try:
@@ -206,44 +206,6 @@ def _is_alive(pid: int) -> bool:
     return False
 
 
-class SparkStage:
-    """Keeps changes on the executors' disks, as local checkpoints, so that Python never holds a whole large batch.
-
-    If an executor is lost with its checkpoints, the batch fails and is formed again. Spark removes a checkpoint when
-    its DataFrame is garbage.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def put(self, table: pa.Table) -> DataFrame:
-        """Checkpoint the table's rows; the DataFrame does not refer to the table."""
-        frame = as_frame(self._spark, table)
-        return frame if is_remote() and table.nbytes > _PIECE_BYTES else checkpointed(frame)
-
-    def union(self, pieces: Sequence[tuple[DataFrame, list[Renaming]]]) -> DataFrame:
-        """Concatenate pieces of changes, after renaming the columns of each."""
-        names = list(dict.fromkeys(renaming.name for _, renamings in pieces for renaming in renamings))
-        frames = [frame.select(*map(_column, renamings)) for frame, renamings in pieces]
-        together = concatenated(frames, lambda one, other: one.unionByName(other, allowMissingColumns=True))
-        return together.select(
-            *(
-                F.coalesce(F.col(name), F.lit(False)).alias(name) if name.startswith("unchanged_") else F.col(name)
-                for name in names
-            )
-        )
-
-
-def _column(renaming: Renaming) -> Column:
-    name, source, arrow, value, widened = renaming
-    type_ = spark_type(arrow)
-    if source is not None:
-        return (F.col(source).cast(type_) if widened else F.col(source)).alias(name)
-    if name.startswith("unchanged_"):
-        return (F.col("op") == UPDATE).alias(name)
-    return constant(None if value is None else value.cast(arrow), type_).alias(name)
-
-
 def constant(value: pa.Scalar | None, type_: DataType) -> Column:
     """A column of one value, or of NULL."""
     found = None if value is None else value.as_py()
@@ -257,17 +219,33 @@ def constant(value: pa.Scalar | None, type_: DataType) -> Column:
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Make a DataFrame, with an explicit schema: an inferred one does not tell the two kinds of timestamps apart.
 
-    On Spark Connect its rows are part of every request that has to do with it. So many rows are sent once, in pieces,
-    to local checkpoints. (`createDataFrame` alone would leave them in the server's memory until the session ends.)
+    A driver has its rows in its heap, and on Spark Connect they are part of every request that has to do with it. So
+    many rows are checkpointed.
     """
-    schema = spark_schema([(field.name, field.type) for field in table.schema])
+    if table.nbytes > _piece_bytes():
+        return checkpointed_frame(spark, table)
     if not len(table):  # PySpark converts no column without chunks
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
-    if not is_remote() or table.nbytes <= _PIECE_BYTES:
-        return spark.createDataFrame(table, schema)
-    rows = max(1, len(table) * _PIECE_BYTES // table.nbytes)
+    return spark.createDataFrame(table, _schema_of(table))
+
+
+def checkpointed_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Send rows once, in pieces, to local checkpoints, which are on the executors' disks.
+
+    If an executor is lost with them, the batch fails and is formed again. (`createDataFrame` alone would leave them in
+    a Connect server's memory until the session ends.) Spark removes a checkpoint when its DataFrame is garbage.
+    """
+    rows = max(1, len(table) * _piece_bytes() // max(1, table.nbytes))
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
-    return concatenated([checkpointed(spark.createDataFrame(piece, schema)) for piece in pieces])
+    return concatenated([checkpointed(spark.createDataFrame(piece, _schema_of(table))) for piece in pieces])
+
+
+def _piece_bytes() -> int:
+    return _PIECE_BYTES if is_remote() else _DRIVER_BYTES
+
+
+def _schema_of(table: pa.Table) -> StructType:
+    return spark_schema([(field.name, field.type) for field in table.schema])
 
 
 def concatenated(

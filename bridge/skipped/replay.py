@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
-from bridge.batch.batch import Staged
+from bridge.effects.divided import Spill
 from bridge.effects.events import COMMANDS
-from bridge.effects.net_effect import net_effect
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
 from bridge.lake.commit.conflicts import KeyedTarget
@@ -25,7 +24,7 @@ from bridge.lake.location import place_of, read_table
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import retry_commit
-from bridge.lake.source import SparkStage
+from bridge.lake.source import scratch_file
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime import remedies
 from bridge.runtime.errors import ApplyContext, SkipError, TargetError
@@ -196,18 +195,17 @@ class Replay:
         def count(conflicts: Conflicts) -> None:
             replayed.conflicts.update(conflicts.counts)
 
-        unrepresentable = self._subscription.unrepresentable
         if changes.target.mode == "changelog":
-            append_changes(self._spark, changes, unrepresentable=unrepresentable)
+            append_changes(self._spark, changes)
             return
-        apply_table(self._spark, changes, conflict="apply_remote", unrepresentable=unrepresentable, conflicts=count)
+        apply_table(self._spark, changes, conflict="apply_remote", conflicts=count)
 
     def _changes(self, file: ReplayFile) -> TableChanges:
         path = self._paths[file.relation]
         existing_schema(self._spark, path)
         schema = read_target_schema(self._spark, path, file.mode) or ()
         try:
-            return file.changes(Target(*file.relation, path, schema, file.mode), SparkStage(self._spark))
+            return file.changes(Target(*file.relation, path, schema, file.mode), Spill(scratch_file))
         except TargetError as error:
             raise SkipError(
                 f"the columns of the Delta table are others than those of the transaction: {error.message}",
@@ -218,14 +216,9 @@ class Replay:
         return read_table(self._spark, changes.target.path).count()
 
     def _rows(self, changes: TableChanges) -> Preview | None:
-        if (
-            changes.target.mode != "mirror"
-            or changes.truncated
-            or not changes.foldable
-            or isinstance(changes.changes, Staged)
-        ):
+        if changes.target.mode != "mirror" or changes.truncated or not changes.foldable:
             return None
-        effect = net_effect(changes.changes, changes.key)
+        effect = changes.net_effect()
         target = changes.target
         keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
         if not effect.clear or (effect.shape.leaves and leaves_missing(self._spark, effect, keyed)):
@@ -235,9 +228,6 @@ class Replay:
 
 def _commands(changes: TableChanges) -> dict[str, int]:
     """Count the changes by command."""
-    if isinstance(changes.changes, Staged):
-        counted: list[Any] = changes.changes.frame.groupBy("op").count().collect()
-        return {COMMANDS[row.op]: int(row["count"]) for row in counted}
     found = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
     return {COMMANDS[one["values"]]: one["counts"] for one in found}
 

@@ -1,9 +1,8 @@
 """Keeps the changes of a skipped transaction so that they can be applied later (`bridge.service.replay`).
 
 The folder `replay` of a skipped transaction has an Arrow file for each commit that the transaction would have made, in
-order: the changes as the batch has them, after row filters. The file's metadata says which table they go to, its
-columns and the positions of its key. What cannot be kept so, because a row filter raises an error for a row, or because
-the transaction could not be decoded, is told by `refused.txt`.
+order: the changes as the batch has them. The file's metadata says which table they go to, its columns and the positions
+of its key. What cannot be kept so, because the transaction could not be decoded, is told by `refused.txt`.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bridge.batch.batch import Renaming, Staged, TableChanges, inserts_only, key_changes, needs_fold
-from bridge.lake.changes.filter_changes import passed_changes
+from bridge.batch.batch import TableChanges
 from bridge.runtime.errors import SkipError, StateError, TargetError
 from bridge.runtime.process import fsync
-from bridge.spark.hints import summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.target import TargetColumn
 from bridge.targets.widening import widened
 from protocol.values.places import held
@@ -29,18 +25,17 @@ from protocol.values.types import ColumnType, Kind
 from protocol.values.value_array import UnheldValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from bridge.batch.batch import Batch, Stage
+    from bridge.batch.batch import Batch
+    from bridge.effects.divided import Spill
     from bridge.targets.target import Mode, Target
 
 FOLDER: Final = "replay"
 REFUSED: Final = "refused.txt"
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _KEY: Final = b"pgbridge"
 _ROWS_AT_ONCE: Final = 200_000
 """So many rows are written, and staged again, at a time: memory need not hold all changes of a large transaction."""
@@ -63,7 +58,6 @@ class ReplayFile:
     key: tuple[int, ...]
     mode: Mode
     truncated: bool
-    published: frozenset[str] | None
     fills: Mapping[str, pa.Scalar]
     lost: int
     origin: str
@@ -75,27 +69,24 @@ class ReplayFile:
         """`namespace.name`, unquoted, as in messages."""
         return ".".join(self.relation)
 
-    def changes(self, target: Target, stage: Stage) -> TableChanges:
+    def changes(self, target: Target, spill: Spill) -> TableChanges:
         """The changes, for a target as it is now.
 
         Args:
-            stage: Gets the changes of a file that memory should not hold.
+            spill: Gets the changes of a file that memory should not hold.
 
         Raises:
             TargetError: A column is missing there, or does not hold the values.
         """
-        published = [c for c in self.columns if self.published is None or c.name in self.published]
-        checked = {column.name: column for column in target.check(published)}
+        checked = {column.name: column for column in target.check(self.columns)}
         columns = tuple(checked.get(column.name, column) for column in self.columns)
         tables = (_as_now(pa.Table.from_batches([batch]), columns) for batch in _batches(self.path))
-        changes: pa.Table | Staged
-        if self.rows > _ROWS_AT_ONCE:
-            changes = _staged(tables, self.key, stage)
+        beyond = spill if self.rows > _ROWS_AT_ONCE else None
+        if beyond is not None:
+            changes = beyond.table(tables)
         else:
             changes = pa.concat_tables([*tables] or [_as_now(_schema(self.path).empty_table(), columns)])
-        return TableChanges(
-            target, columns, self.key, changes, self.truncated, published=self.published, fills=self.fills
-        )
+        return TableChanges(target, columns, self.key, changes, self.truncated, fills=self.fills, spill=beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +103,11 @@ class Skipper:
     relids: Mapping[tuple[str, str], int | None]
 
 
-def write(batch: Batch, folder: Path, spark: SparkSession, skipper: Skipper) -> None:
+def write(batch: Batch, folder: Path, skipper: Skipper) -> None:
     """Write the changes of a transaction that is skipped; they are durable afterwards.
 
     Args:
         batch: The transaction alone.
-        spark: Computes row filters.
 
     Raises:
         StateError: The file system reports an error.
@@ -128,7 +118,7 @@ def write(batch: Batch, folder: Path, spark: SparkSession, skipper: Skipper) -> 
         if batch.error is not None:
             _refuse(path, f"the transaction could not be decoded: {batch.error.message}")
         else:
-            _write_tables(batch, path, spark, skipper)
+            _write_tables(batch, path, skipper)
         for file in (*path.iterdir(), path, folder):
             fsync(file)
     except OSError as error:
@@ -159,49 +149,29 @@ def read(folder: Path) -> list[ReplayFile]:
     try:
         return [_described(file) for file in sorted(path.glob("*.arrow"))]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise SkipError(f"{path} cannot be read: {error}") from error
+        raise SkipError(f"{path} cannot be read: {error}", hint="copy the tables again to have it in them") from error
 
 
-def _write_tables(batch: Batch, path: Path, spark: SparkSession, skipper: Skipper) -> None:
+def _write_tables(batch: Batch, path: Path, skipper: Skipper) -> None:
     for changes in batch.tables:
         if changes.target.mode == "history":
             name = changes.target.qualified_name
             _refuse(path, f'table "{name}" is a history, which has the versions of later transactions already')
             return
     for number, changes in enumerate(batch.tables):
-        file = path / f"{number:04}.arrow"
-        try:
-            _write_table(changes, file, spark, skipper)
-        except SPARK_ERRORS as error:  # of a row filter: the transaction is skipped all the same
-            if is_lost(error) or not changes.filters:
-                raise
-            for written in path.glob("*.arrow"):
-                written.unlink()
-            _refuse(path, f'the row filter of table "{changes.target.qualified_name}" fails: {summary(error)}')
-            return
+        _write_table(changes, path / f"{number:04}.arrow", skipper)
 
 
 def _refuse(path: Path, reason: str) -> None:
     (path / REFUSED).write_text(f"{reason}\n", encoding="utf-8")
 
 
-def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper: Skipper) -> None:
+def _write_table(changes: TableChanges, file: Path, skipper: Skipper) -> None:
     """Write the changes of one commit, a part at a time."""
-    lost = 0
-
-    def count(rows: int) -> None:
-        nonlocal lost
-        lost += rows
-
-    parts: Iterable[pa.Table]
-    if isinstance(changes.changes, Staged) or changes.filters:
-        parts = parts_in_order(passed_changes(spark, changes, count))
-    else:
-        parts, lost = [changes.changes], changes.lost
-    metadata = {_KEY: json.dumps(_description(changes, lost, skipper)).encode()}
+    metadata = {_KEY: json.dumps(_description(changes, skipper)).encode()}
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for part in parts:
+        for part in parts_of(changes.changes):
             table = part.replace_schema_metadata(metadata)
             writer = writer or pa.ipc.new_file(file, table.schema)
             writer.write_table(table, _ROWS_AT_ONCE)
@@ -210,19 +180,13 @@ def _write_table(changes: TableChanges, file: Path, spark: SparkSession, skipper
             writer.close()
 
 
-def parts_in_order(frame: DataFrame) -> Iterator[pa.Table]:
-    """Changes that Spark holds, in order, in parts that memory may hold; at least one part, which may be empty."""
-    bounds = frame.selectExpr("min(seq) AS first", "max(seq) AS last").collect()[0]
-    if bounds.first is None:
-        yield frame.toArrow()
-        return
-    for begin in range(bounds.first, bounds.last + 1, _ROWS_AT_ONCE):
-        part = frame.filter(f"seq >= {begin} AND seq < {begin + _ROWS_AT_ONCE}").orderBy("seq").toArrow()
-        if len(part) or begin == bounds.first:
-            yield part
+def parts_of(changes: pa.Table) -> Iterator[pa.Table]:
+    """Changes, in order, in parts that memory may hold; at least one part, which may be empty."""
+    for begin in range(0, max(len(changes), 1), _ROWS_AT_ONCE):
+        yield changes.slice(begin, _ROWS_AT_ONCE)
 
 
-def _description(changes: TableChanges, lost: int, skipper: Skipper) -> dict[str, Any]:
+def _description(changes: TableChanges, skipper: Skipper) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "relation": [changes.target.namespace, changes.target.name],
@@ -230,9 +194,8 @@ def _description(changes: TableChanges, lost: int, skipper: Skipper) -> dict[str
         "key": list(changes.key),
         "mode": changes.target.mode,
         "truncated": changes.truncated,
-        "published": None if changes.published is None else sorted(changes.published),
         "fills": _fills_text(changes.fills),
-        "lost": lost,
+        "lost": changes.lost,
         "origin": skipper.origin,
         "relid": skipper.relids.get((changes.target.namespace, changes.target.name)),
     }
@@ -252,7 +215,6 @@ def _described(file: Path) -> ReplayFile:
         tuple(document["key"]),
         document["mode"],
         document["truncated"],
-        None if document["published"] is None else frozenset(document["published"]),
         _fills_of(document["fills"]),
         document["lost"],
         document["origin"],
@@ -330,19 +292,6 @@ def _check_place(values: pa.ChunkedArray, column: TargetColumn) -> None:
             held(chunk, column.type.place, "error")
     except UnheldValue as error:
         raise TargetError(f'column "{column.name}" does not hold a value: {error.reason}') from error
-
-
-def _staged(tables: Iterable[pa.Table], key: tuple[int, ...], stage: Stage) -> Staged:
-    """Hand tables of changes to the stage, one after the other."""
-    pieces: list[tuple[Any, list[Renaming]]] = []
-    inserts, folds, moves, names = True, False, False, list[str]()
-    for table in tables:
-        names = table.column_names
-        pieces.append((stage.put(table), [Renaming(field.name, field.name, field.type) for field in table.schema]))
-        inserts &= inserts_only(table)
-        folds |= needs_fold(table, key)
-        moves |= key_changes(table, key)
-    return Staged(stage.union(pieces), names, inserts_only=inserts, needs_fold=folds, key_changes=moves)
 
 
 @contextmanager

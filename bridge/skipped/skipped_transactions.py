@@ -21,13 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bridge.batch.batch import Staged
 from bridge.batch.decode_block import decode_blocks
 from bridge.effects.events import COMMANDS, DELETE, NO_OLD
-from bridge.lake.changes.unrepresentable import MARKS
 from bridge.runtime.errors import StateError
 from bridge.runtime.process import fsync
-from bridge.skipped.replayable import parts_in_order
+from bridge.skipped.replayable import parts_of
 from protocol.codec.walsender import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -87,9 +85,8 @@ def _unused(folder: Path, name: str) -> Path:
 def _write_table(changes: TableChanges, path: Path) -> None:
     names = [column.name for column in changes.columns]
     writer: pq.ParquetWriter | None = None
-    found = changes.changes
     try:
-        for part in parts_in_order(found.frame) if isinstance(found, Staged) else (found,):
+        for part in parts_of(changes.changes):
             table = readable(part, names)
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
@@ -105,7 +102,6 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
     for i, name in enumerate(names):
         for row in pc.indices_nonzero(columns.get(f"unchanged_{i}", pa.array([], pa.bool_()))).to_pylist():
             unchanged[row].append(name)
-    kinds = {name.partition("_")[0] for name in columns}
     return pa.table(
         {
             "seq": columns["seq"],
@@ -113,7 +109,6 @@ def readable(changes: pa.Table, names: Sequence[str]) -> pa.Table:
             "old": _struct(columns, "old", names, pc.equal(columns["old"], NO_OLD)),
             "new": _struct(columns, "new", names, pc.equal(columns["op"], DELETE)),
             "unchanged": pa.array(unchanged, pa.list_(pa.string())),
-            **{kind: _struct(columns, kind, names) for kind in MARKS.values() if kind in kinds},
         }
     )
 

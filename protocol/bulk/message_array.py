@@ -101,7 +101,7 @@ class MessageArray:
         places = zip((self.starts - begin).tolist(), (self.ends - begin).tolist(), strict=True)
         return [data[start:end] for start, end in places]
 
-    def part(self, begin: int, end: int | None = None) -> MessageArray:
+    def part(self, begin: int = 0, end: int | None = None) -> MessageArray:
         """Messages `begin` to `end`, in the same buffer."""
         return MessageArray(self.data, self.starts[begin:end], self.ends[begin:end])
 

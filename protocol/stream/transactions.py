@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -96,6 +96,43 @@ class Transaction:
         if isinstance(event, LogicalMessage):
             self.content_bytes += len(event.prefix) + len(event.content)
 
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def xids(self) -> np.ndarray:
+        """As those of a run; so are the following."""
+        return np.array([self.xid], np.uint32)
+
+    @property
+    def commit_lsns(self) -> np.ndarray:
+        """uint64."""
+        return np.array([self.commit_lsn], np.uint64)
+
+    @property
+    def commit_times_us(self) -> np.ndarray:
+        """int64."""
+        return np.array([self.commit_time_us], np.int64)
+
+    @property
+    def first_rows(self) -> np.ndarray:
+        """int64: of the rows in memory."""
+        return np.array([0, len(self.rows)], np.int64)
+
+    def split(self, count: int) -> tuple[Transaction, None]:
+        """The first `count` transactions, which is at least one."""
+        del count
+        return self, None
+
+    def reaching(self, rows: int, size: int) -> int:
+        """One: from 1 to all of them."""
+        del rows, size
+        return 1
+
+    def ending_by(self, lsn: Lsn) -> int:
+        """Number of transactions that end at or before `lsn`."""
+        return int(self.end_lsn <= lsn)
+
     @property
     def n_rows(self) -> int:
         """Number of row messages to apply, with those of aborted subtransactions; 0 if it did not commit."""
@@ -149,6 +186,12 @@ class TransactionRun:
     rows: MessageArray
     first_rows: np.ndarray
     row_ends: np.ndarray
+
+    origin_name: ClassVar[None] = None
+    in_stream: ClassVar[bool] = False
+    aborted: ClassVar[frozenset[int]] = frozenset()
+    ending: ClassVar[Ending] = Ending.COMMIT
+    spooled: ClassVar[None] = None
 
     def __len__(self) -> int:
         return len(self.xids)
@@ -216,16 +259,7 @@ class TransactionRun:
 
 
 Item = Transaction | TransactionRun
-
-
-def count(items: Iterable[Item]) -> int:
-    """Number of transactions."""
-    return sum(len(item) if isinstance(item, TransactionRun) else 1 for item in items)
-
-
-def count_ending_by(items: Iterable[Item], lsn: Lsn) -> int:
-    """Number of transactions that end at or before `lsn`."""
-    return sum(item.ending_by(lsn) if isinstance(item, TransactionRun) else int(item.end_lsn <= lsn) for item in items)
+"""Transactions in commit order, one or more: its length. What a run never has is empty there."""
 
 
 def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
@@ -236,8 +270,8 @@ def divide(items: Iterable[Item], first: int) -> tuple[list[Item], list[Item]]:
         if first <= 0:
             tail.append(item)
             continue
-        here, rest = item.split(first) if isinstance(item, TransactionRun) else (item, None)
-        first -= count([here])
+        here, rest = item.split(first)
+        first -= len(here)
         head.append(here)
         if rest is not None:
             tail.append(rest)

@@ -19,7 +19,7 @@ import psutil
 import psycopg
 import pytest
 
-from bridge.lake.source import SparkStage
+from bridge.lake import source
 from bridge.receive.stream import copy_both
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
@@ -166,26 +166,25 @@ class Scenario:
             self.assert_equal(name)
 
     def large(self) -> None:
-        """They die with the staged parts of a transaction: it is formed again, from the stream."""
+        """They die with the checkpoints of a transaction's parts: it is formed again, from the stream."""
         copy_both._BUFFER_BYTES = 1 << 14
         self.bridge.subscription = self.bridge.subscription.model_copy(update={"batch_max_bytes": 100_000})
-        put, parts = SparkStage.put, list[int]()
+        checkpointed, made = source.checkpointed, list[Any]()
 
-        def counted(stage: SparkStage, table: Any) -> Any:
-            frame = put(stage, table)
-            parts.append(len(table))
-            if len(parts) == 4:
+        def counted(frame: Any) -> Any:
+            made.append(checkpointed(frame))
+            if len(made) == 4:
                 self.kills.now()
-            return frame
+            return made[-1]
 
-        stage: Any = SparkStage
-        stage.put = counted
+        replaced: Any = source
+        replaced.checkpointed, replaced._DRIVER_BYTES = counted, 20_000
         self.source.execute(LARGE)
         self.bridge.catch_up()
         self.assert_equal("large transaction")
-        stage.put = put
-        self._tell(f"{len(parts)} parts; {self.bridge.catalog.subscription('sub')}")
-        assert len(parts) > 8
+        replaced.checkpointed, replaced._DRIVER_BYTES = checkpointed, 64 << 20
+        self._tell(f"{len(made)} parts; {self.bridge.catalog.subscription('sub')}")
+        assert len(made) > 8
 
     def refused(self) -> None:
         """They die while a batch is undone."""

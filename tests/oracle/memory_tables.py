@@ -124,7 +124,6 @@ class MemoryTables(MemorySession):
         path = changes.target.path
         schema, rows = self._content(path)
         rows = [] if changes.truncated else [dict(row) for row in rows]
-        assert not changes.filters
         assert isinstance(changes.changes, pa.Table)
         names, tally = [column.name for column in changes.columns], Tally()
         key = [names[k] for k in changes.key]

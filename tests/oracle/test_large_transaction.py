@@ -1,9 +1,10 @@
-"""A transaction that memory shall not hold, by spool file and staged parts: equal to the native subscriber's tables."""
+"""A transaction that memory shall not hold, by spool and scratch files: equal to the native subscriber's tables."""
 
 from __future__ import annotations
 
 import pytest
 
+from bridge.effects.divided import Spill
 from bridge.receive.stream import copy_both
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
@@ -52,16 +53,15 @@ TABLES = ("keyed", "moved", "emptied", "log", "altered")
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     """Inserts, updates with unchanged TOAST, key changes with it, deletes, TRUNCATE, a rolled back savepoint."""
-    from bridge.lake.source import SparkStage
-
     put: list[int] = []
-    original = SparkStage.put
+    original = Spill.table
 
-    def counted(self, table):
+    def counted(self, pieces):
+        table = original(self, pieces)
         put.append(len(table))
-        return original(self, table)
+        return table
 
-    monkeypatch.setattr(SparkStage, "put", counted)
+    monkeypatch.setattr(Spill, "table", counted)
     # What comes with the commit in one read is never spooled; by default that may be all of these few rows.
     monkeypatch.setattr(copy_both, "_BUFFER_BYTES", 1 << 14)
     publisher.stream_everything()
@@ -76,7 +76,7 @@ def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
         native.wait_caught_up()
         for table in TABLES:
             assert differences(spark, bridge.path(table), native, table) == []
-    assert len(put) >= len(TABLES), "all of it was staged, some in several parts"
+    assert len(put) >= len(TABLES), "all of it was written to files, some in several parts"
     commits = [commit for commit in bridge.commits("keyed") if "txn" in commit]
     assert len(commits) == 2, "one for the copy, one for the transaction"
     assert list((bridge.folder / "state" / "spool" / bridge.subscription.name).iterdir()) == []

@@ -1,1 +1,1 @@
-"""A batch's changes as Spark DataFrames: row filters, values that no column holds, the net effect."""
+"""What Spark tells of changes: the verdicts of row filters, and the rows of conflicts."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.batch.batch import Staged
 from bridge.effects.conflicts import UPDATE_MISSING, as_text
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
 from bridge.lake.location import read_table
@@ -42,12 +41,11 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
     existing = None
     condition = remedies.row_condition(conflict.columns, conflict.values)
     if condition is not None:
-        shown = [changes.columns[i] for i in _shown(changes)]
         texts = [
             f"to_json({quoted(column.name)})"
             if is_variant(column)
             else text_expression(quoted(column.name), column.type.arrow)
-            for column in shown
+            for column in changes.columns
         ]
         rows = read_table(spark, changes.target.path).where(condition).selectExpr(*texts).take(1)
         existing = _row(list(rows[0])) if rows else None
@@ -58,7 +56,7 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
 def with_remote_rows(conflicts: Conflicts, changes: TableChanges) -> Conflicts:
     """Return conflicts that did not stop a commit with the new rows of UPDATEs that found none."""
     examples = conflicts.examples.get(UPDATE_MISSING, ())
-    if not examples or isinstance(changes.changes, Staged) or len(changes.changes) > _LOOKED_THROUGH:
+    if not examples or len(changes.changes) > _LOOKED_THROUGH:
         return conflicts
     rows = _remote_rows(changes, {conflict.values for conflict in examples}, by_old=True)
     shown = tuple(replace(conflict, remote=rows.get(conflict.values)) for conflict in examples)
@@ -68,7 +66,7 @@ def with_remote_rows(conflicts: Conflicts, changes: TableChanges) -> Conflicts:
 def _remote_rows(changes: TableChanges, keys: Collection[Key], *, by_old: bool) -> Mapping[Key, str]:
     """The first new row with each of the keys; with `by_old`, of the UPDATEs that look for a row with it."""
     table = changes.changes
-    if isinstance(table, Staged) or not changes.key:
+    if changes.spill is not None or not changes.key:
         return {}
     rows: dict[Key, str] = {}
     wanted = {UPDATE} if by_old else {INSERT, UPDATE}
@@ -82,7 +80,7 @@ def _remote_rows(changes: TableChanges, keys: Collection[Key], *, by_old: bool) 
         values = old if has_old != NO_OLD else new
         key = tuple(as_text(column[i]) for column in values)
         if key in keys and key not in rows:
-            rows[key] = _row([_new_text(table, column, i) for column in _shown(changes)])
+            rows[key] = _row([_new_text(table, column, i) for column in range(len(changes.columns))])
             if len(rows) == len(keys):
                 break
     return rows
@@ -93,12 +91,6 @@ def _new_text(table: pa.Table, column: int, row: int) -> str | None:
     if unchanged in table.column_names and table[unchanged][row].as_py():
         return "unchanged"  # the stream does not carry it
     return as_text(table[f"new_{column}"][row].as_py())
-
-
-def _shown(changes: TableChanges) -> list[int]:
-    """Positions of the replicated columns; others are there for row filters."""
-    published = changes.published
-    return [i for i, column in enumerate(changes.columns) if published is None or column.name in published]
 
 
 def _row(values: Sequence[str | None]) -> str:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from bridge.batch.batch import Staged
 from bridge.effects.conflicts import Tally
-from bridge.effects.net_effect import net_effect
-from bridge.lake.changes.filter_changes import published_changes
 from bridge.lake.commit.bag import Bag
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.merge_bag import apply_bag
-from bridge.lake.commit.merge_by_key import apply_keyed, raise_one_by_one
 from bridge.lake.commit.merge_effects import apply_effects
+from bridge.lake.commit.one_by_one import apply_one_by_one, raise_one_by_one
 from bridge.lake.commit.sessions import commit_session, work_of_append
-from bridge.lake.commit.writes import ONE_FILE_ROWS, append_new, append_rows, new_keys, overwrite_rows, truncate_table
+from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, overwrite_rows, truncate_table
 from bridge.lake.schema import stored_column
-from bridge.lake.source import arrow_source
+from bridge.lake.source import arrow_source, as_frame
 from bridge.lake.table import existing_schema
 
 if TYPE_CHECKING:
@@ -34,8 +31,6 @@ def apply_table(
     changes: TableChanges,
     *,
     conflict: Literal["error", "apply_remote"] = "error",
-    unrepresentable: Literal["error", "null"] = "error",
-    lost: Callable[[int], None] = lambda _: None,
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
     """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
@@ -43,17 +38,12 @@ def apply_table(
     Args:
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
             `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
-        unrepresentable: If a row that passes its filter has a value that the column cannot hold: "error" makes the
-            commit fail, with an error that `unrepresentable.unheld_of` reads; "null" stores NULL.
-        lost: Called with the number of UPDATEs that a filter made INSERTs and that lack an unchanged TOAST value, if
-            there are any.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
 
     Raises:
         SPARK_ERRORS: The commit failed (see `bridge.lake`).
         TargetError: The target to truncate does not exist any more.
     """
-    relation = changes.target.qualified_name
     path = changes.target.path
     if changes.empty:
         if changes.truncated:
@@ -61,77 +51,45 @@ def apply_table(
         return
     if changes.truncated:
         existing_schema(spark, path)
-    if _apply_effect(spark, changes, conflict, lost, conflicts) or _append_settled(spark, changes, lost):
-        return
-    frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
-    names = [column.name for column in columns]
-    toast = [i for i in range(len(names)) if f"unchanged_{i}" in frame.columns]
-    overwrite, beside = conflict == "apply_remote", changes.target.keeps_beside(columns)
-    keyed = KeyedTarget(relation, path, columns, key, overwrite=overwrite, keeps_beside=beside) if key else None
-    if changes.inserts_only and not (changes.truncated and key):
-        if changes.truncated:
-            overwrite_rows(_rows(frame, columns), path)
-            return
-        if keyed is None:
-            append_rows(_rows(frame, columns), path)
-            return
-        if not keyed.overwrite and (keys := new_keys(changes)).unique:
-            append_new(spark, frame, keyed, keys)
-            return
-    if keyed is None:
-        rows = None if isinstance(changes.changes, Staged) else len(changes.changes)
-        generated = frozenset(field.name for field in changes.target.schema if field.filled == "generated")
-        bag = Bag(path, columns, rows, changes.fills, generated)
-        tally = apply_bag(spark, frame, bag, truncated=changes.truncated)
-        tally.report(relation, names, conflicts, full=True)
+    if changes.key:
+        _apply_keyed(spark, changes, conflict, conflicts)
+    elif changes.inserts_only:
+        _append_keyless(spark, changes)
     else:
-        # the effects that Spark computes end a row, and begin another one, where the key changes
-        needs_fold = changes.needs_fold or (beside and changes.key_changes)
-        tally = apply_keyed(spark, frame, keyed, toast, truncated=changes.truncated, needs_fold=needs_fold)
-        tally.report(relation, keyed.key_names, conflicts)
+        generated = frozenset(field.name for field in changes.target.schema if field.filled == "generated")
+        bag = Bag(path, changes.columns, len(changes.changes), changes.fills, generated)
+        tally = apply_bag(spark, as_frame(spark, changes.changes), bag, truncated=changes.truncated)
+        tally.report(changes.target.qualified_name, bag.names, conflicts, full=True)
 
 
-def _apply_effect(
+def _apply_keyed(
     spark: SparkSession,
     changes: TableChanges,
     conflict: Literal["error", "apply_remote"],
-    lost: Callable[[int], None],
     conflicts: Callable[[Conflicts], None],
-) -> bool:
-    """Commit the changes' net effect, if it can be had here and says it all; returns whether it was committed."""
-    effect = changes.effect
-    if effect is None and changes.foldable:
-        effect = net_effect(changes.changes, changes.key)
-    if effect is None:
-        return False
+) -> None:
+    """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
     target = changes.target
-    overwrite = conflict == "apply_remote"
     keyed = KeyedTarget(
         target.qualified_name,
         target.path,
         changes.columns,
         changes.key,
-        overwrite=overwrite,
+        overwrite=conflict == "apply_remote",
         keeps_beside=target.keeps_beside(changes.columns),
     )
-    tally = apply_effects(spark, effect, keyed, truncated=changes.truncated)
-    if tally is None:
-        if changes.effect is None:
-            return False
+    tally = apply_effects(spark, changes.net_effect(), keyed, truncated=changes.truncated)
+    if tally is None and changes.effect is None:
+        tally = apply_one_by_one(spark, changes.changes, keyed, truncated=changes.truncated)
+    elif tally is None:
         raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
         tally = Tally()
-    if changes.lost:
-        lost(changes.lost)
     tally.report(target.qualified_name, keyed.key_names, conflicts)
-    return True
 
 
-def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[int], None]) -> bool:
-    """Commit INSERTs into a target without a key, if Spark has nothing to decide; returns whether it did."""
-    inserts = changes.changes
-    if isinstance(inserts, Staged) or changes.key or not changes.inserts_only or not changes.settled:
-        return False
-    values = inserts.select([f"new_{i}" for i in range(len(changes.columns))])
+def _append_keyless(spark: SparkSession, changes: TableChanges) -> None:
+    """Commit INSERTs into a target without a key."""
+    values = changes.changes.select([f"new_{i}" for i in range(len(changes.columns))])
     with arrow_source(commit_session(spark, work_of_append(len(values))), values) as source:
         rows = _rows(source, changes.columns)
         if len(values) <= ONE_FILE_ROWS:
@@ -140,9 +98,6 @@ def _append_settled(spark: SparkSession, changes: TableChanges, lost: Callable[[
             overwrite_rows(rows, changes.target.path)
         else:
             append_rows(rows, changes.target.path)
-    if changes.lost:
-        lost(changes.lost)
-    return True
 
 
 def _rows(frame: DataFrame, columns: Sequence[TargetColumn]) -> DataFrame:

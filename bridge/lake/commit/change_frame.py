@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import VariantType
 
-from bridge.batch.batch import Staged
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake.changes.filter_changes import published_changes
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows
 from bridge.lake.schema import is_variant, spark_type, stored_column
+from bridge.lake.source import as_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -23,14 +22,9 @@ if TYPE_CHECKING:
     from bridge.targets.target import TargetColumn
 
 
-def change_frame(
-    spark: SparkSession,
-    changes: TableChanges,
-    unrepresentable: Literal["error", "null"] = "error",
-    lost: Callable[[int], None] = lambda _: None,
-) -> DataFrame:
-    """The published changes of a target that keeps every change, a row for each, in no particular order."""
-    frame, columns, _ = published_changes(spark, changes, unrepresentable, lost)
+def change_frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
+    """The changes of a target that keeps every change, a row for each, in no particular order."""
+    frame, columns = as_frame(spark, changes.changes), changes.columns
     operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
     has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)
     has_new = F.col("op").isin(INSERT, UPDATE)
@@ -43,23 +37,16 @@ def change_frame(
     )
 
 
-def append_changes(
-    spark: SparkSession,
-    changes: TableChanges,
-    *,
-    unrepresentable: Literal["error", "null"] = "error",
-    lost: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Commit one table's changes to its changelog; arguments as of `change_frame`.
+def append_changes(spark: SparkSession, changes: TableChanges) -> None:
+    """Commit one table's changes to its changelog.
 
     Raises:
         PySparkException, Py4JError: The commit failed (see `bridge.lake`).
     """
-    found = changes.changes
-    if not isinstance(found, Staged) and not len(found):
+    if changes.empty:
         return  # only its columns have changed
-    rows = change_frame(spark, changes, unrepresentable, lost)
-    few = not isinstance(found, Staged) and len(found) <= ONE_FILE_ROWS
+    rows = change_frame(spark, changes)
+    few = len(changes.changes) <= ONE_FILE_ROWS
     append_rows(rows.coalesce(1) if few else rows, changes.target.path)
 
 

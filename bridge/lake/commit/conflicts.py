@@ -1,4 +1,9 @@
-"""A target whose rows have a key: how Spark finds a row by it."""
+"""A target whose rows have a key: how Spark finds a row by it, and which effects meet a row that they must not meet.
+
+Conflicts are found by the commit itself, not before it. An existing row with the key of a new one makes the commit
+fail, unless Delta leaves it out because it has the batch already; missing rows show in the commit's row counts. Only
+then are the effects compared with the rows that there were.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.effects.events import BEGINS
+from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
+from bridge.effects.events import ARRIVED, BEGINS, INSERTED
+from bridge.lake.location import read_table
 from bridge.lake.raise_error import raise_conflict
 from bridge.lake.schema import spark_type
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from bridge.effects.net_effect import NetEffect
     from bridge.targets.target import TargetColumn
@@ -87,3 +94,35 @@ class KeyedTarget:
     def key_type(self) -> str:
         """The type of the key's first column, as Spark's SQL has it."""
         return spark_type(self.columns[self.key[0]].type.arrow).simpleString()
+
+
+def any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
+    """Whether the target lacks a row that effects are on."""
+    keys = keyed.keys_of(read_table(spark, keyed.path))
+    return not effects.join(keys, keyed.found("match"), "left_anti").isEmpty()
+
+
+def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:
+    """Count conflicts: compare effects with the keys that the target had before them.
+
+    Args:
+        effects: `match_<k>`, `first`, `updates` and `deletes` (see `bridge.effects.net_effect`).
+    """
+    here = F.col(f"t_{keyed.key[0]}").isNotNull()
+    old = ~F.col("first").isin(*BEGINS)
+    number = {
+        INSERT_EXISTS: F.when(here & (F.col("first") == INSERTED), 1),
+        UPDATE_EXISTS: F.when(here & (F.col("first") == ARRIVED), 1),
+        UPDATE_MISSING: F.when(~here & old, F.col("updates")),
+        DELETE_MISSING: F.when(~here & old, F.col("deletes")),
+    }
+    rows = effects.join(before.distinct(), keyed.found("match"), "left").select(
+        *(f"match_{k}" for k in keyed.key),
+        *(F.coalesce(count, F.lit(0)).alias(name) for name, count in number.items()),
+    )
+    tally = Tally(rows.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in number)).collect()[0].asDict())
+    for name, count in tally.counts.items():
+        if count:
+            examples = rows.filter(F.col(name) > 0).limit(EXAMPLES).select(*(f"match_{k}" for k in keyed.key))
+            tally.keys[name] = [tuple(row.values()) for row in examples.toArrow().to_pylist()]
+    return tally

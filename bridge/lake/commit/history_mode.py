@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.batch.batch import Staged
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake.changes.filter_changes import published_changes
 from bridge.lake.commit.bag import stored_identity
 from bridge.lake.commit.merge import merge_into
 from bridge.lake.commit.writes import append_rows
@@ -31,11 +29,11 @@ from bridge.lake.forms import VALIDITY
 from bridge.lake.location import filled_of, read_table
 from bridge.lake.looked_up import unless_changed
 from bridge.lake.schema import is_variant, spark_type, stored_changes
-from bridge.lake.source import checkpointed
+from bridge.lake.source import as_frame, checkpointed
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
@@ -50,13 +48,7 @@ _BEFORE_ALL: Final = -1
 _FROM_LSN, _TO_LSN, _FROM, _TO = (name for name, _ in VALIDITY)
 
 
-def apply_versions(
-    spark: SparkSession,
-    changes: TableChanges,
-    *,
-    unrepresentable: Literal["error", "null"] = "error",
-    lost: Callable[[int], None] = lambda _: None,
-) -> None:
+def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
     """Commit one table's changes to its history.
 
     Args:
@@ -67,8 +59,8 @@ def apply_versions(
     """
     if changes.empty:
         return  # only its columns have changed
-    frame, columns, key = published_changes(spark, changes, unrepresentable, lost)
-    frame = stored_changes(frame, columns)
+    columns, key = changes.columns, changes.key
+    frame = stored_changes(as_frame(spark, changes.changes), columns)
     if any(field.filled == "default" for field in changes.target.schema):
         frame = _with_defaults(frame, columns, filled_of(spark, changes.target.path))
     table = _History(spark, changes.target.path, columns, key, frame)
@@ -106,8 +98,7 @@ def _truncates(frame: DataFrame) -> list[tuple[int, int]]:
 
 def _may_truncate(changes: TableChanges) -> bool:
     """Whether there may be TRUNCATEs."""
-    found = changes.changes
-    return isinstance(found, Staged) or bool(pc.any(pc.equal(found["op"], TRUNCATE), min_count=0).as_py())
+    return bool(pc.any(pc.equal(changes.changes["op"], TRUNCATE), min_count=0).as_py())
 
 
 class _History:

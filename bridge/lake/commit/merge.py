@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.effects.net_effect import NetEffect
+    from bridge.effects.net_effect import NetEffect, Shape
     from bridge.lake.commit.conflicts import KeyedTarget
 
 _RECENT = 100  # commits that are searched for the last MERGE: other writers may have committed since
@@ -42,6 +42,13 @@ class MergeCounts:
     updated: int
     deleted: int
     inserted: int
+
+    def fit(self, shape: Shape, *, overwrite: bool) -> bool:
+        """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
+        if (self.updated, self.deleted, self.inserted) != (shape.puts, shape.deletes, shape.new):
+            return False
+        # a missing row and an existing one, that was not expected, can cancel out in the counts
+        return not overwrite or not ((shape.reborn and shape.new) or (shape.deletes and shape.brief))
 
 
 def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> MergeCounts | None:

@@ -2,7 +2,7 @@
 
 Rows that all begin in the batch are appended, and what follows a TRUNCATE overwrites the table. A table of a file
 or two is written anew; the rows of a large one are rewritten by their keys; and all else is a MERGE of the clauses that
-the effects need. Conflicts are found as in `bridge.lake.commit.merge_by_key`.
+the effects need. Conflicts are found as `bridge.lake.commit.conflicts` tells.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.effects.events import BEGINS
 from bridge.effects.net_effect import reborn_apart
-from bridge.lake.changes.net_effect import ARRIVED, DELETED, INSERTED, UPDATED
 from bridge.lake.commit import merge
+from bridge.lake.commit.conflicts import any_missing, conflicts
 from bridge.lake.commit.merge import Clauses, left_none
-from bridge.lake.commit.merge_by_key import any_missing, conflicts, fits
 from bridge.lake.commit.rewrite import rewrite_joined, rewrite_keys
 from bridge.lake.commit.sessions import commit_session, is_tiny, work_of_append
 from bridge.lake.commit.writes import BROADCAST_ROWS, append_effects, overwrite_rows
 from bridge.lake.location import read_table
 from bridge.lake.raise_error import conflict_of
 from bridge.lake.schema import stored_column
-from bridge.lake.source import PLAN_ROWS, arrow_source, as_frame
+from bridge.lake.source import PLAN_ROWS, arrow_source, arrow_stream_source, as_frame
 from bridge.lake.table import forget_size, table_size, table_version
 from bridge.runtime import faults
 from bridge.spark.outcome import SPARK_ERRORS
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from bridge.lake.commit.conflicts import KeyedTarget
     from bridge.lake.commit.sessions import Work
     from bridge.lake.table import TableSize
-
-_EVENTS: Final = pa.array((INSERTED, ARRIVED, UPDATED, DELETED))
-"""The Spark net effect's names of events, by code."""
 
 _SMALL_BYTES: Final = 64 << 20
 """A table up to this size is not large, even if all of it is shuffled."""
@@ -71,7 +67,7 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, *,
     if shape.unclear:
         return None
     if truncated:
-        return _overwrite(commit_session(spark, "large"), effect, keyed)
+        return overwrite(commit_session(spark, "large"), effect, keyed, _none_found(effect.table, keyed))
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
     clauses = Clauses.of(effect, overwrite=keyed.overwrite)
@@ -129,7 +125,7 @@ def _merge(
         if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
             return None  # perhaps no conflict: a row that is missing does not come to the key that is taken
         raise
-    if merged is None or fits(effect.shape, merged, overwrite=keyed.overwrite):
+    if merged is None or merged.fit(effect.shape, overwrite=keyed.overwrite):
         return Tally()
     return _conflicts(session, effect, keyed, merge.before_merge(session, keyed.path))
 
@@ -137,7 +133,7 @@ def _merge(
 def _conflicts(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, before: DataFrame) -> Tally:
     """Count the conflicts with the rows that the target had before the commit."""
     columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]
-    met = effect.table.select(columns).append_column("first", _EVENTS.take(effect.table["first"]))
+    met = effect.table.select(columns).append_column("first", effect.table["first"].cast(pa.int16()))
     return conflicts(as_frame(session, met), keyed.keys_of(before), keyed)
 
 
@@ -149,13 +145,19 @@ def _work(effect: NetEffect, clauses: Clauses, size: TableSize) -> Work:
     return "small" if small else "large"
 
 
-def _overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Tally:
-    """Overwrite the truncated target with the rows that begin in the batch; other effects have no row to act on."""
-    tally = _none_found(effect.table, keyed)
-    born = effect.table.filter(pc.and_not(effect.table["born"], effect.table["ended"]))
-    values = born.select([f"new_{i}" for i in range(len(keyed.columns))])
+def overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, tally: Tally) -> Tally:
+    """Overwrite the truncated target with the rows that begin in the batch; other effects have no row to act on.
+
+    Returns:
+        `tally`; without conflicts if the table has the batch already.
+    """
+    names = [f"new_{i}" for i in range(len(keyed.columns))]
+    schema = effect.table.select(names).schema
+    born = (
+        batch.filter(pc.and_not(batch["born"], batch["ended"])).select(names) for batch in effect.table.to_batches()
+    )
     before = table_version(session, keyed.path) if tally.counts else 0
-    with arrow_source(session, values) as source:
+    with arrow_stream_source(session, schema, born) as source:
         # renamed here: Parquet does not allow each name
         rows = source.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
         overwrite_rows(rows, keyed.path)

@@ -8,18 +8,16 @@ keeps what else was committed meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.raise_error import literal
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_schema
-from bridge.lake.source import SparkStage, as_frame
+from bridge.lake.source import as_frame, checkpointed_frame, concatenated
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
 from bridge.targets.location import own_location, sql_name
@@ -115,11 +113,10 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
     if second is None:
         frame = as_frame(spark, first)
     else:
-        stage = SparkStage(spark)
-        staged = [stage.put(first), stage.put(second)]
+        frames = [checkpointed_frame(spark, part) for part in (first, second)]
         del first, second
-        staged.extend(map(stage.put, parts))
-        frame = reduce(DataFrame.unionAll, staged)
+        frames.extend(checkpointed_frame(spark, part) for part in parts)
+        frame = concatenated(frames)
     append_rows(frame, path)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.batch.batch import Staged
 from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.effects.events import INSERTED
 from bridge.lake.commit.key_condition import least_and_greatest
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.batch.batch import TableChanges
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
     from bridge.lake.log.stamp import CommitStamp
@@ -49,39 +46,6 @@ def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: Co
     append_table(spark.createDataFrame([], schema), path, stamp_options(stamp))
 
 
-@dataclass(frozen=True, slots=True)
-class NewKeys:
-    """The keys of inserted rows.
-
-    Attributes:
-        unique: All keys differ.
-        bounds: The least and the greatest value of each column of the key; None if they are not known.
-    """
-
-    rows: int
-    unique: bool
-    bounds: tuple[tuple[Any, Any] | None, ...]
-
-
-def new_keys(changes: TableChanges) -> NewKeys:
-    """Examine the keys of changes that are all INSERTs."""
-    names = [f"new_{k}" for k in changes.key]
-    ranged = [_has_bounds(changes.columns[k].type.arrow) for k in changes.key]
-    if not isinstance(changes.changes, Staged):
-        table = changes.changes.select(names)
-        lists = any(pa.types.is_list(field.type) for field in table.schema)
-        unique = not lists and table.group_by(names).aggregate([]).num_rows == len(table)
-        return NewKeys(len(table), unique, tuple(_bounds(table[name]) for name in names))
-    keys = changes.changes.frame.select(*names)
-    row = keys.agg(
-        F.count("*").alias("rows"),
-        F.count_distinct(F.struct(*names)).alias("different"),
-        *(F.struct(F.min(name), F.max(name)).alias(name) for name in names),
-    ).collect()[0]
-    bounds = tuple(tuple(row[name]) if has else None for name, has in zip(names, ranged, strict=True))
-    return NewKeys(row["rows"], row["rows"] == row["different"], bounds)
-
-
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     """The least and the greatest value; None for types that have no such bounds."""
     return least_and_greatest(values) if _has_bounds(values.type) else None
@@ -91,16 +55,6 @@ def _has_bounds(arrow: pa.DataType) -> bool:
     """Whether Arrow, Python and Delta's statistics order the type's values alike."""
     tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_decimal, pa.types.is_date)
     return any(test(arrow) for test in tests)
-
-
-def append_new(spark: SparkSession, inserts: DataFrame, keyed: KeyedTarget, keys: NewKeys) -> None:
-    """Append rows `new_<i>` of different keys; the commit fails with a conflict if the target has one of the keys."""
-    wanted = inserts.select(*(F.col(f"new_{k}").alias(f"s_{k}") for k in keyed.key))
-    if keys.rows <= BROADCAST_ROWS:
-        wanted = F.broadcast(wanted)
-    rows = inserts.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
-    target = _between(keyed.keys_of(read_table(spark, keyed.path)), keyed, keys.bounds)
-    append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, literal(INSERT_EXISTS), rows.schema)), keyed.path)
 
 
 def append_effects(spark: SparkSession, source: DataFrame, keyed: KeyedTarget, effect: NetEffect) -> None:

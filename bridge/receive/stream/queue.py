@@ -8,15 +8,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from protocol.stream.transactions import TransactionRun
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.lsn import Lsn
-    from protocol.stream.transactions import Transaction
-
-    Item = Transaction | TransactionRun
+    from protocol.stream.transactions import Item
 
 _ITEM_OVERHEAD_BYTES = 500
 """Memory of a transaction or a run beside its rows, so that a million empty ones count as well."""
@@ -57,9 +53,7 @@ class TransactionQueue:
         """When the last transaction in it was committed: microseconds since 2000-01-01 UTC; 0 if it is empty."""
         with self._changed:
             last = self._transactions[-1][0] if self._transactions else None
-        if last is None:
-            return 0
-        return int(last.commit_times_us[-1]) if isinstance(last, TransactionRun) else last.commit_time_us
+        return int(last.commit_times_us[-1]) if last is not None else 0
 
     def put(self, transaction: Item) -> None:
         """Hand over a transaction, or a run of them; never blocks (see `wait_for_room`)."""
@@ -149,11 +143,7 @@ class TransactionQueue:
                 raise self._failure
             taken = self._pop(limits, end_lsn)
             first = self._transactions[0][0] if self._transactions else None
-            if isinstance(first, TransactionRun):
-                complete = complete and not first.ending_by(end_lsn)
-            elif first is not None:
-                complete = complete and first.end_lsn > end_lsn
-            return taken, complete
+            return taken, complete and not (first is not None and first.ending_by(end_lsn))
 
     def _full(self, limits: BatchLimits) -> bool:
         """Whether a batch is complete, or the queue takes no more before one is taken."""
@@ -166,14 +156,10 @@ class TransactionQueue:
         rows = size = 0
         while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
             first = self._transactions[0][0]
-            count = None
-            if isinstance(first, TransactionRun):
-                count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
-                if end_lsn is not None:
-                    count = min(count, first.ending_by(end_lsn))
-                if not count:
-                    break
-            elif end_lsn is not None and first.end_lsn > end_lsn:
+            count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
+            if end_lsn is not None:
+                count = min(count, first.ending_by(end_lsn))
+            if not count:
                 break
             transaction = self._popleft(count)
             rows += transaction.n_rows
@@ -182,16 +168,15 @@ class TransactionQueue:
         self._changed.notify_all()
         return taken
 
-    def _popleft(self, count: int | None = None) -> Item:
-        """Remove the first item, or the first `count` transactions of a run."""
+    def _popleft(self, count: int) -> Item:
+        """Remove the first `count` transactions of the first item."""
         item, since_s = self._transactions.popleft()
         self._count(item, -1)
-        if isinstance(item, TransactionRun) and count is not None:
-            item, rest = item.split(count)
-            if rest is not None:
-                self._transactions.appendleft((rest, since_s))
-                self._count(rest, 1)
-        return item
+        first, rest = item.split(count)
+        if rest is not None:
+            self._transactions.appendleft((rest, since_s))
+            self._count(rest, 1)
+        return first
 
     def _count(self, transaction: Item, times: int) -> None:
         self._memory_bytes += times * (transaction.memory_bytes + _ITEM_OVERHEAD_BYTES)

@@ -26,17 +26,20 @@ _OPENING: Final = {"(": ")", "[": "]"}
 
 
 class VerdictError(Exception):
-    """The server raised an error when it computed a filter for a row, so there is no verdict.
+    """A filter could not be computed for a row, so there is no verdict.
 
     Attributes:
-        row: The index of the row in the statement.
-        reason: The server's message.
+        row: The index of the row among those that were asked about.
+        reason: The message of the server, or of Spark.
+        column: The column whose value the filter cannot be computed with; None if it is not known to be a value's.
     """
 
-    def __init__(self, row: int, reason: str) -> None:
+    def __init__(self, row: int, reason: str, *, column: str | None = None, hint: str = "") -> None:
         super().__init__(reason)
         self.row = row
         self.reason = reason
+        self.column = column
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,25 @@
-"""Changes for the tests of collectors, and a stage in Arrow."""
+"""Changes for the tests of collectors, and a place for those that memory shall not hold."""
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bridge.batch.batch import Staged, TableChanges, renamed
+import pyarrow as pa
+
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Subscribed
+from bridge.effects.divided import Spill
 from bridge.effects.events import INSERT, NO_OLD, OLD_TUPLE
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TARGET = Target("public", "t", "/lake/public/t", ())
 
@@ -36,24 +44,17 @@ def collector(definition: tuple[TargetColumn, ...], *tables: pa.Table) -> Change
     return made
 
 
-class ArrowStage:
-    """Does in Arrow what `SparkStage` does."""
+def spill_in(folder: Path, memory_bytes: int = 1 << 20) -> Spill:
+    """Writes to a folder; nothing has a name there once it is a table."""
 
-    def __init__(self) -> None:
-        self.put_rows: list[int] = []
+    @contextmanager
+    def scratch() -> Iterator[Path]:
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        os.close(descriptor)
+        yield Path(name)
+        Path(name).unlink()
 
-    def put(self, table: pa.Table) -> pa.Table:
-        self.put_rows.append(len(table))
-        return table
-
-    def union(self, pieces) -> pa.Table:
-        tables = [renamed(table, names) for table, names in pieces]
-        together = pa.concat_tables(tables, promote_options="default")
-        marks = [name for name in together.column_names if name.startswith("unchanged_")]
-        for name in marks:
-            values = pc.fill_null(together[name], fill_value=False)
-            together = together.set_column(together.column_names.index(name), name, values)
-        return together
+    return Spill(scratch, memory_bytes)
 
 
 def changed(seq: int, op: int, **values: int | None) -> pa.Table:
@@ -62,9 +63,3 @@ def changed(seq: int, op: int, **values: int | None) -> pa.Table:
     row = {"seq": seq, "op": op, "old": old, **values}
     types = {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16()} | dict.fromkeys(values, pa.int32())
     return pa.Table.from_pylist([row], schema=pa.schema(types))
-
-
-def rows_of(part: TableChanges) -> pa.Table:
-    """The changes of a part, in memory."""
-    assert not isinstance(part.changes, Staged)
-    return part.changes

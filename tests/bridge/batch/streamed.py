@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
+from bridge.batch.unrepresentable import MARKS
+from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.targets.target import Target, target_schema
 from protocol.bulk.message_array import MessageArray
 from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
@@ -52,6 +56,26 @@ def subscribed(relation, lsn=INVALID, primary_key=(), extra=()):
 def batcher(*tables, **options):
     by_name = {(s.target.namespace, s.target.name): s for s in tables}
     return Batcher("pgbridge_x", Routes(by_name), lambda wanted: [resolve(*item) for item in wanted], **options)
+
+
+class PythonVerdicts:
+    """Verdicts of filters that have a `true`, which takes a row's values by the column's name."""
+
+    def passes(self, filters, rows, positions):
+        of = {INSERT: filters.insert, UPDATE: filters.update, DELETE: filters.delete}
+        both = np.ones((2, len(rows)), np.bool_)
+        for at, row in enumerate(rows.to_pylist()):
+            row_filter = of[row["op"]]
+            for kind, there in (("old", row["old"] != NO_OLD), ("new", row["op"] != DELETE)):
+                if row_filter is not None and there:
+                    values = {
+                        name: row.get(f"{MARKS[kind]}_{i}") or row.get(f"{kind}_{i}") for name, i in positions.items()
+                    }
+                    try:
+                        both[("old", "new").index(kind), at] = row_filter.true(values)
+                    except ZeroDivisionError as error:
+                        raise VerdictError(at, str(error)) from error
+        return both[0], both[1]
 
 
 def insert(key, note):

@@ -19,6 +19,7 @@ from protocol.codec.messages import LogicalMessage
 from protocol.codec.walsender import HEADER_BYTES
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Ending, Transaction, TransactionRun
+from tests.bridge.batch.collected import spill_in
 
 START = Lsn(0x50)
 
@@ -114,7 +115,7 @@ def test_logical_messages_in_a_file_are_read_one_at_a_time(tmp_path):
         file.append(large)
     tracemalloc.start()
     try:
-        batch = Batcher("o", Routes({}), lambda _: [], memory_bytes=1 << 20).form([large], START)
+        batch = Batcher("o", Routes({}), lambda _: [], spill=spill_in(tmp_path)).form([large], START)
         read_bytes = sum(len(told.content) for _, told in batch.messages())
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
@@ -128,7 +129,7 @@ def test_rounds_keep_the_order_of_a_tables_parts_and_end_with_its_last():
     targets = {name: Target("public", name, f"/{name}", ()) for name in "abc"}
     batch = Batch.of([transaction(7)], START)
     batch.tables = [TableChanges(targets[name], (), (), pa.table({"seq": [seq]})) for seq, name in enumerate("aaabcc")]
-    found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.commit_rounds()]  # type: ignore[index]
+    found = [[part.changes["seq"].to_pylist()[0] for part in some] for some in batch.commit_rounds()]
     assert found == [[0, 4], [1], [2, 3, 5]]
     assert batch.alters
     batch.tables = batch.tables[2:5]

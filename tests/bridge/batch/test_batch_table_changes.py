@@ -47,7 +47,7 @@ def test_columns_go_by_name():
         }
     )
     names = renaming(changes.column_names, before, after, {"c": pa.scalar(7, pa.int16())})
-    assert [name.name for name in names if name.keeps] == ["unchanged_1", "unchanged_2"]
+    assert [name.name for name in names if name.source is None] == ["new_1", "unchanged_1", "new_2", "unchanged_2"]
     found = renamed(changes, names)
     assert found.schema.field("new_0").type == found.schema.field("old_0").type == pa.int64()
     assert found.drop_columns(["seq", "op", "old"]).to_pylist() == [
@@ -73,7 +73,7 @@ def test_columns_go_by_name():
 def test_marks_come_along():
     columns = (TargetColumn("id", INT),)
     names = renaming(["seq", "op", "old", "new_0", "unchanged_0"], columns, columns)
-    assert [(name.name, name.source, name.widened, name.keeps) for name in names[3:]] == [
-        ("new_0", "new_0", False, False),
-        ("unchanged_0", "unchanged_0", False, False),
+    assert [(name.name, name.source, name.widened) for name in names[3:]] == [
+        ("new_0", "new_0", False),
+        ("unchanged_0", "unchanged_0", False),
     ]

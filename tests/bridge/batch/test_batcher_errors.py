@@ -16,7 +16,18 @@ from bridge.targets.target import Target, target_schema
 from protocol.codec.messages import Column, Delete, Insert, Relation, Update
 from protocol.lsn import INVALID, Lsn
 from protocol.values.types import resolve
-from tests.bridge.batch.streamed import INT4, NULL, TEXT, T, batcher, insert, subscribed, text, transaction
+from tests.bridge.batch.streamed import (
+    INT4,
+    NULL,
+    TEXT,
+    PythonVerdicts,
+    T,
+    batcher,
+    insert,
+    subscribed,
+    text,
+    transaction,
+)
 
 
 def test_an_unknown_relation_is_an_error_with_its_transaction():
@@ -124,14 +135,18 @@ def test_an_unrepresentable_value_of_a_key_is_an_error_whatever_the_policy(ident
 
 
 def test_definitions_shield_from_what_they_leave_out():
-    """Unpublished columns are not decoded. A value that a filter may still reject is NULL, with its text beside it."""
+    """Unpublished columns are not decoded. A value of a row that a filter rejects need not be held."""
 
     @dataclass(frozen=True)
     class OnDay:
+        passes: bool
         columns = frozenset({"day"})
 
+        def true(self, row):
+            return (row["day"] == "infinity") is self.passes
+
         def to_spark(self, resolve):
-            return resolve("day").isNotNull()
+            raise NotImplementedError
 
     days = Relation(
         1, "public", "t", "d", tuple(Column(n, o, -1, is_key=n == "id") for n, o in (("id", INT4), ("day", 1082)))
@@ -143,9 +158,11 @@ def test_definitions_shield_from_what_they_leave_out():
         batcher(target).form([odd], Lsn(50))
     (changes,) = batcher(replace(target, columns=frozenset({"id"}))).form([odd], Lsn(50)).tables
     assert changes.changes.column_names == ["seq", "op", "old", "new_0"]
-    for policy in ("error", "null"):
-        filtered = replace(target, columns=frozenset({"id", "day"}), filters=RowFilters(insert=OnDay()))
-        (changes,) = batcher(filtered, unrepresentable=policy).form([odd], Lsn(50)).tables
-        assert changes.changes.select(["new_0", "new_1", "unheld_1"]).to_pylist() == [
-            {"new_0": 1, "new_1": None, "unheld_1": "infinity"}
-        ]
+    for passes in (True, False):
+        filtered = replace(target, columns=frozenset({"id", "day"}), filters=RowFilters(insert=OnDay(passes)))
+        batch = batcher(filtered, unrepresentable="null", verdicts=PythonVerdicts()).form([odd], Lsn(50))
+        rows = [changes.changes.select(["new_0", "new_1"]).to_pylist() for changes in batch.tables]
+        assert rows == ([[{"new_0": 1, "new_1": None}]] if passes else [])
+        strict = batcher(filtered, verdicts=PythonVerdicts()).attempt([odd], Lsn(50))
+        assert (strict.error is not None) is passes
+        assert strict.error is None or strict.error.context.column == "day"

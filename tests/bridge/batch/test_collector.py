@@ -1,4 +1,4 @@
-"""Changes of a target are collected until the batch ends, in memory or on a stage."""
+"""Changes of a target are collected until the batch ends, in memory or in files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import Staged, inserts_only, needs_fold
+from bridge.batch.batch import inserts_only, needs_fold
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Subscribed
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
@@ -18,49 +18,46 @@ from bridge.targets.target import TargetColumn, target_field, target_schema
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
 from tests.bridge.apply.made_changes import changes_table, random_case
-from tests.bridge.batch.collected import TARGET, ArrowStage, changed, collector, columns, rows_of, table
+from tests.bridge.batch.collected import TARGET, changed, collector, columns, spill_in, table
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_definitions_that_differ(staged):
+@pytest.mark.parametrize("spilled", [False, True])
+def test_definitions_that_differ(spilled, tmp_path):
     """Columns are joined by name. A new column is NULL in INSERTs and unchanged in UPDATEs."""
     made = collector(
         columns("a", "b"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3, unchanged_1=True)
     )
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
+    if spilled:
+        made.spill(spill_in(tmp_path))
     made.columns = columns("a", "new", "b")
     made.add(table(2, new_0=5, new_1=6, new_2=7))
-    (changes,) = made.changes(stage)
-    rows = changes.changes.frame if isinstance(changes.changes, Staged) else changes.changes
+    (changes,) = made.changes()
+    rows = changes.changes
     assert rows.drop_columns(["op", "old"]).to_pylist() == [
         {"seq": 0, "new_0": 1, "new_1": None, "unchanged_1": False, "new_2": 2, "unchanged_2": False},
         {"seq": 1, "new_0": 1, "new_1": None, "unchanged_1": True, "new_2": 3, "unchanged_2": True},
         {"seq": 2, "new_0": 5, "new_1": 6, "unchanged_1": False, "new_2": 7, "unchanged_2": False},
     ]
-    assert set(changes.changes.column_names) == set(rows.column_names)
     assert (changes.inserts_only, changes.needs_fold, changes.empty) == (False, False, False)
 
 
-def test_moved_rows_are_known_on_a_stage_too():
+def test_moved_rows_are_known_in_files_too(tmp_path):
     rng = random.Random(5)
     for seed in range(200):
         changes = changes_table([random_case(0, random.Random(seed), moves_keep_toast=True)], rng)
         made = collector(columns("case", "key", "plain", "toast"), *(changes.slice(n, 1) for n in range(len(changes))))
         assert [together.needs_fold for together in made.changes()] == [needs_fold(changes)]
-        made.stage(ArrowStage())
-        (staged,) = made.changes(ArrowStage())
-        assert (staged.needs_fold, staged.inserts_only) == (needs_fold(changes), inserts_only(changes))
+        made.spill(spill_in(tmp_path))
+        (spilled,) = made.changes()
+        assert (spilled.needs_fold, spilled.inserts_only) == (needs_fold(changes), inserts_only(changes))
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_altered_columns(staged):
+@pytest.mark.parametrize("spilled", [False, True])
+def test_altered_columns(spilled, tmp_path):
     """Earlier changes follow the target's alterations: names, types, constants."""
     made = collector(columns("id", "a"), table(0, new_0=1, new_1=2), table(1, UPDATE, new_0=1, new_1=3))
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
+    if spilled:
+        made.spill(spill_in(tmp_path))
     made.alter(
         [
             RenameColumn("a", "b"),
@@ -76,11 +73,11 @@ def test_altered_columns(staged):
     made.add(
         after.cast(pa.schema([f.with_type(pa.int64()) if f.name in {"new_1", "new_2"} else f for f in after.schema]))
     )
-    (changes,) = made.changes(stage)
+    (changes,) = made.changes()
     assert [type(step).__name__ for step in changes.alterations] == [
         *("RenameColumn", "WidenColumn", "AddColumn", "AddColumn", "WidenColumn")
     ]
-    rows = changes.changes.frame if isinstance(changes.changes, Staged) else changes.changes
+    rows = changes.changes
     assert [rows.schema.field(f"new_{i}").type for i in range(4)] == [pa.int32(), pa.int64(), pa.int64(), pa.int32()]
     assert rows.select([f"new_{i}" for i in range(4)]).to_pylist() == [
         {"new_0": 1, "new_1": 2, "new_2": 7, "new_3": None},
@@ -90,9 +87,9 @@ def test_altered_columns(staged):
     assert rows["unchanged_2"].to_pylist() == rows["unchanged_3"].to_pylist() == [False, True, False]
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_key_changes_while_a_column_is_away(staged):
-    """The row keeps its value in the column, so it has to be moved; on a stage, too."""
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_key_changes_while_a_column_is_away(spilled, tmp_path):
+    """The row keeps its value in the column, so it has to be moved; in files, too."""
     made = collector(columns("id", "gone"), table(0, new_0=1, new_1=2))
     made.columns = columns("id")
     row = {"seq": 1, "op": UPDATE, "old": KEY_TUPLE, "new_0": 2, "old_0": 1}
@@ -100,10 +97,9 @@ def test_a_key_changes_while_a_column_is_away(staged):
         {"seq": pa.int64(), "op": pa.int16(), "old": pa.int16(), "new_0": pa.int32(), "old_0": pa.int32()}
     )
     made.add(pa.Table.from_pylist([row], schema))
-    stage = ArrowStage()
-    if staged:
-        made.stage(stage)
-    (changes,) = made.changes(stage)
+    if spilled:
+        made.spill(spill_in(tmp_path))
+    (changes,) = made.changes()
     assert changes.needs_fold
     assert [column.name for column in changes.columns] == ["id", "gone"]
 
@@ -115,7 +111,7 @@ def test_with_the_whole_old_row_a_key_changes_where_it_is_another():
         made.columns, made.key = columns("id"), (0,)
         made.add(table(0, UPDATE, new_0=1, old_0=old).set_column(2, "old", pa.array([OLD_TUPLE], pa.int16())))
         (changes,) = made.changes()
-        assert changes.key_changes == moved
+        assert changes.net_effect().shape.moved == moved
 
 
 def test_a_column_with_a_default_of_the_targets_own_comes_and_goes_between_commits():
@@ -129,25 +125,13 @@ def test_a_column_with_a_default_of_the_targets_own_comes_and_goes_between_commi
     assert [columns_ for columns_, _, _ in parts(made)] == [["id"], ["id", "own"], ["id"]]
 
 
-def test_columns_that_only_a_filter_looks_at_are_not_for_the_target():
-    made = ChangeCollector(Subscribed(TARGET, INVALID, (), columns=frozenset({"id", "old"})))
-    made.columns, made.key = columns("id", "old", "looked_at"), (0,)
-    made.add(table(0, new_0=1, new_1=2, new_2=3))
-    made.subscribed = Subscribed(TARGET, INVALID, (), columns=frozenset({"id"}))
-    made.columns = columns("id")
-    made.add(table(1, new_0=1))
-    (changes,) = made.changes()
-    assert [column.name for column in changes.columns] == ["id", "old"]
-    assert changes.published == frozenset({"id", "old"})
-
-
 def parts(made: ChangeCollector) -> list[tuple[list[str], list[str], list[int]]]:
     """The columns of each part, those that identify a row, and the positions of its changes."""
     return [
         (
             [column.name for column in part.columns],
             [part.columns[k].name for k in part.key],
-            rows_of(part)["seq"].to_pylist(),
+            part.changes["seq"].to_pylist(),
         )
         for part in made.changes()
     ]
@@ -201,8 +185,8 @@ def test_an_earlier_part_stands_in_the_target_as_it_will_be():
     made.add(changed(2, DELETE, new_0=None, new_1=None, old_1=2))
     first, second = made.changes()
     assert [column.type.arrow for column in first.columns] == [pa.int64(), pa.int32(), pa.int32()]
-    assert rows_of(first)["new_0"].type == rows_of(first)["old_0"].type == pa.int64()
-    assert rows_of(first).select(["new_2", "unchanged_2"]).to_pylist() == [
+    assert first.changes["new_0"].type == first.changes["old_0"].type == pa.int64()
+    assert first.changes.select(["new_2", "unchanged_2"]).to_pylist() == [
         {"new_2": 7, "unchanged_2": False},
         {"new_2": 7, "unchanged_2": True},
     ]
@@ -220,17 +204,19 @@ def test_truncate_drops_the_changes_before_it():
     assert (changes.truncated, changes.empty, changes.inserts_only) == (True, True, True)
 
 
-def test_staging_leaves_nothing_in_memory_and_puts_like_with_like():
-    stage = ArrowStage()
+def test_spilling_leaves_nothing_in_memory_and_no_name(tmp_path):
+    spill = spill_in(tmp_path)
     made = collector(columns("a"), *(table(n, new_0=n) for n in range(5)))
     assert made.memory_bytes > 0
-    made.stage(stage)
+    made.spill(spill)
     assert made.memory_bytes == 0
     made.add(table(5, new_0=5))
-    (changes,) = made.changes(stage)
-    assert isinstance(changes.changes, Staged)
-    assert stage.put_rows == [5, 1]
-    assert changes.changes.frame["new_0"].to_pylist() == list(range(6))
+    made.spill(spill)
+    made.add(table(6, new_0=6))
+    assert list(tmp_path.iterdir()) == []
+    (changes,) = made.changes()
+    assert changes.spill is spill
+    assert changes.changes["new_0"].to_pylist() == list(range(7))
 
 
 def test_partitions_with_different_identities_must_not_come_by_turns():
@@ -252,4 +238,4 @@ def test_changes_that_the_last_part_takes_must_not_begin_before_an_earlier_part_
     with pytest.raises(TargetError, match="different replica identities, and their changes come by turns"):
         made.add(changed(60, DELETE, new_0=None, new_1=None, old_0=7))  # z
     made.add(changed(102, DELETE, new_0=None, new_1=None, old_0=8))
-    assert [len(rows_of(part)) for part in made.changes()] == [2, 2]
+    assert [len(part.changes) for part in made.changes()] == [2, 2]

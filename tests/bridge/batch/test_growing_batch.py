@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from bridge.batch import growing_batch
-from bridge.batch.batch import Batch, Staged, TableChanges
+from bridge.batch.batch import Batch, TableChanges
 from bridge.batch.growing_batch import GrowingBatch, GrowingTable
 from bridge.evolution.alterations import AddColumn
 from bridge.runtime.errors import ApplyContext, ApplyError
@@ -31,6 +30,7 @@ from tests.bridge.apply.made_changes import (
     merged,
     random_case,
 )
+from tests.bridge.batch.collected import spill_in
 
 NAMES = ("case", "key", "n", "large")
 TARGET = Target("public", "t", "/t", target_schema(list(zip(NAMES, TYPES, strict=True))))
@@ -97,18 +97,17 @@ def test_memory_follows_the_rows_that_are_touched(monkeypatch):
 
 
 def test_changes_without_an_effect_are_kept_one_after_another():
-    """Without a key, or with a filter that Spark computes: positions go on rising, and marks are filled."""
+    """Without a key: positions go on rising, and marks are filled."""
     table = random_changes(1)
     first, second = table[:10], table[10:25].drop_columns(["unchanged_3"])
     second = second.set_column(0, "seq", pa.array(range(15)))
-    for fields in ({"key": ()}, {"filters": SimpleNamespace()}):
-        found = grown(made(first, **fields), made(second, **fields))
-        assert found.effect is None
-        rows = rows_of(found)
-        seq = [row["seq"] for row in rows]
-        assert seq == sorted(set(seq))
-        assert [row["new_1"] for row in rows] == table["new_1"][:25].to_pylist()
-        assert [row["unchanged_3"] for row in rows[10:]] == [False] * 15
+    found = grown(made(first, key=()), made(second, key=()))
+    assert found.effect is None
+    rows = rows_of(found)
+    seq = [row["seq"] for row in rows]
+    assert seq == sorted(set(seq))
+    assert [row["new_1"] for row in rows] == table["new_1"][:25].to_pylist()
+    assert [row["unchanged_3"] for row in rows[10:]] == [False] * 15
 
 
 def test_lost_values_are_added_up():
@@ -116,22 +115,17 @@ def test_lost_values_are_added_up():
     assert grown(made(table[:5], lost=2), made(table[5:9], lost=3)).lost == 5
 
 
-def test_what_has_to_be_by_itself():
+def test_what_has_to_be_by_itself(tmp_path):
     table = random_changes(2)
-    unheld = table.append_column("unheld_2", pa.nulls(len(table), pa.string()))
-    staged = Staged(None, table.column_names, inserts_only=False, needs_fold=False)
     twice = pa.concat_tables([changes_table([], random.Random(0)), table.slice(0, 1), table.slice(0, 1)])
     insert = twice.set_column(1, "op", pa.array([ord("I")] * 2, pa.int16()))
     alone = [
         made(table, alterations=(AddColumn("c", pa.int64(), None),)),
         made(table, fills={"c": pa.scalar(1)}),
-        replace(made(table), changes=staged),
+        made(table, spill=spill_in(tmp_path)),
         made(insert),
     ]
     assert [GrowingTable.of(changes) for changes in alone] == [None] * len(alone)
-    found = GrowingTable.of(made(unheld))
-    assert found is not None
-    assert found.changes().effect is None
 
 
 def test_only_changes_under_the_same_definition_are_added():
@@ -142,8 +136,6 @@ def test_only_changes_under_the_same_definition_are_added():
         replace(made(table), columns=(*COLUMNS[:3], TargetColumn("wide", resolve(25, -1)))),
         replace(made(table), target=replace(TARGET, path="/other")),
         made(table[:0], key=()),
-        made(table, published=frozenset(NAMES)),
-        made(table, filters=SimpleNamespace()),
     ]
     for changes in others:
         other = GrowingTable.of(changes)

@@ -6,7 +6,6 @@ import pyarrow as pa
 
 from bridge.batch.projection import as_changes, from_old_tuples, in_target_types, keep, kept_positions, old_positions
 from bridge.batch.routes import Subscribed
-from bridge.batch.row_filters import RowFilters
 from bridge.effects.events import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.targets.target import Target, TargetColumn
 from protocol.codec.messages import Column, Relation
@@ -40,39 +39,26 @@ COLUMNS = tuple(TargetColumn(name, INT4) for name in "abc")
 RELATION = Relation(1, "public", "t", "d", tuple(Column(name, 23, -1, is_key=name == "b") for name in "abc"))
 
 
-class LooksAt:
-    """A row filter that looks at one column."""
-
-    def __init__(self, name):
-        self.columns = frozenset({name})
-
-    def to_spark(self, resolve):
-        return resolve(*self.columns)
-
-
-def subscribed(columns=None, looked_at=None):
-    filters = None if looked_at is None else RowFilters(insert=LooksAt(looked_at))
+def subscribed(columns=None):
     listed = None if columns is None else frozenset(columns)
-    return Subscribed(Target("public", "t", "/t", ()), INVALID, (), columns=listed, filters=filters)
+    return Subscribed(Target("public", "t", "/t", ()), INVALID, (), columns=listed)
 
 
-def test_what_is_published_or_looked_at():
+def test_what_is_published():
     assert kept_positions(COLUMNS, subscribed()) is None
     assert kept_positions(COLUMNS, subscribed("a")) == [0]
-    assert kept_positions(COLUMNS, subscribed("a", looked_at="c")) == [0, 2]
 
 
 def test_a_key_is_complete_or_none():
-    assert keep(COLUMNS, (1,), None, subscribed()) == (COLUMNS, (1,))
-    assert keep(COLUMNS, (1,), [1, 2], subscribed("bc")) == (COLUMNS[1:], (0,))
-    assert keep(COLUMNS, (1,), [0, 1], subscribed("a", looked_at="b")) == (COLUMNS[:2], ())
+    assert keep(COLUMNS, (1,), None) == (COLUMNS, (1,))
+    assert keep(COLUMNS, (1,), [1, 2]) == (COLUMNS[1:], (0,))
+    assert keep(COLUMNS, (1,), [0]) == (COLUMNS[:1], ())
 
 
 def test_old_values():
     """Without a key, rows are found by all columns."""
     assert old_positions(COLUMNS, RELATION, subscribed(), ()) == {0, 1, 2}
     assert old_positions(COLUMNS, RELATION, subscribed(), (1,)) == {1}
-    assert old_positions(COLUMNS, RELATION, subscribed("b", looked_at="c"), (0,)) == {1, 2}
 
 
 def test_values_in_the_targets_types():

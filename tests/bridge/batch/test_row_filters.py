@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from bridge.batch.routes import Subscribed
 from bridge.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
+from bridge.runtime.errors import ApplyError
+from bridge.targets.target import Target, target_schema
 from protocol.bulk.columns import RowMessages
 from protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
 from protocol.codec.pgoutput import encode
+from protocol.lsn import INVALID, Lsn
 from protocol.values.types import resolve
+from tests.bridge.batch.streamed import PythonVerdicts, batcher, transaction
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,151 @@ def test_the_first_error_of_all_filters():
     with pytest.raises(VerdictError, match="division by zero") as caught:
         passing(filters, *messages)
     assert caught.value.row == 1
+
+
+@dataclass(frozen=True)
+class Above:
+    """`n > limit`, and `day` is not infinite, which a date of Delta cannot be."""
+
+    limit: int
+    columns: frozenset[str] = frozenset({"n", "day"})
+
+    def true(self, row):
+        return row["n"] is not None and row["day"] != "infinity" and 1 // (row["n"] - 7) >= 0 and row["n"] > self.limit
+
+    def to_spark(self, resolve):
+        raise NotImplementedError
+
+
+COLUMNS = {"id": 23, "n": 23, "day": 1082, "note": 25, "secret": 25}
+_TYPES = {23: pa.int32(), 25: pa.string(), 1082: pa.date32()}
+
+
+def a_value(rng, name, identity):
+    """A value as text; None for NULL. In an identity of several columns all are held."""
+    days = [None, "2020-01-01", "infinity"] if identity == "f" else [None, "2020-01-01"]
+    some = {"id": "123", "n": [None, "3", "8", "20", "20", "7" if rng.random() < 0.1 else "8"], "day": days}
+    return rng.choice(some.get(name, ["abc", None]))
+
+
+def random_message(rng, identity):
+    """A change as (operation, old row or None, new row or None), and its message; "kept" is unchanged TOAST."""
+    old, new = ({name: a_value(rng, name, identity) for name in COLUMNS} for _ in range(2))
+    operation = rng.choice([INSERT, UPDATE, UPDATE, UPDATE, DELETE])
+    if operation == UPDATE and rng.random() < 0.5:
+        new["note"] = "kept"
+    keyed = dict(old) if identity == "f" else {name: old[name] if name in {"id", "n", "day"} else None for name in old}
+    has_old = operation == DELETE or (operation == UPDATE and (identity == "f" or rng.random() < 0.5))
+    tuples = {"old_tuple" if identity == "f" else "key_tuple": sent(keyed)} if has_old else {}
+    if operation == INSERT:
+        return (INSERT, None, new), Insert(1, sent(new))
+    if operation == DELETE:
+        return (DELETE, keyed, None), Delete(1, **tuples)
+    return (UPDATE, keyed if has_old else None, new), Update(1, sent(new), **tuples)
+
+
+def sent(values):
+    """The tuple of a row."""
+    kinds = {"kept": UNCHANGED, None: Value(ValueKind.NULL)}
+    return tuple(kinds.get(one) or Value(ValueKind.TEXT, one.encode()) for one in values.values())
+
+
+def expected(filters, changes, published, policy):
+    """PostgreSQL's table, a change at a time: the changes that pass, and how many lack a value; or an error.
+
+    Of the errors in one transaction, the first one of a filter, else the first one of a value.
+    """
+    of = {INSERT: filters.insert, UPDATE: filters.update, DELETE: filters.delete}
+    made, lost, refused = [], 0, None
+    for seq, (sent_as, old, sent_new) in enumerate(changes):
+        operation, new = sent_as, sent_new and dict(sent_new)
+        if new and new["note"] == "kept" and old and old["note"] is not None:
+            new["note"] = old["note"]
+        row_filter = of[operation]
+        if row_filter is not None:
+            read = [
+                None if row is None else row | {"n": None if row["n"] is None else int(row["n"])} for row in (old, new)
+            ]
+            try:
+                was, is_now = (row is None or row_filter.true(row) for row in read)
+            except ZeroDivisionError:
+                return "row filter", 0
+            if operation == UPDATE and old is not None:
+                operation = {(0, 1): INSERT, (1, 0): DELETE, (1, 1): UPDATE}.get((int(was), int(is_now)), 0)
+            elif not (was and is_now):
+                operation = 0
+        if not operation:
+            continue
+        for name in published:
+            kept_in = [row for row in (new if operation != DELETE else None, old) if row is not None][:1]
+            odd = kept_in and kept_in[0][name] == "infinity" and (operation != DELETE or name == "id")
+            if odd and policy == "error":
+                refused = refused or (name, 0)
+        values = {name: new[name] for name in published} if operation != DELETE else {}
+        if values.get("note") == "kept" and operation == INSERT:
+            lost += 1
+            values["note"] = None
+        values = {name: None if text == "infinity" else text for name, text in values.items()}
+        made.append((seq, operation, values, old["id"] if old and operation != INSERT else None))
+    return refused or (made, lost)
+
+
+def received(changes, lost):
+    """The same of what was formed."""
+    names, rows = [column.name for column in changes.columns], []
+    for row in changes.changes.to_pylist():
+        texts = {
+            name: "kept" if row.get(f"unchanged_{i}") else row[f"new_{i}"] and str(row[f"new_{i}"])
+            for i, name in enumerate(names)
+        }
+        has_old = row["old"] != NO_OLD
+        old = str(row.get("old_0")) if has_old else None
+        rows.append((row["seq"], row["op"], texts if row["op"] != DELETE else {}, old))
+    return rows, lost
+
+
+@pytest.mark.parametrize("identity", ["f", "i"])
+@pytest.mark.parametrize("policy", ["error", "null"])
+def test_random_changes(identity, policy):
+    """Old tuples of each kind, unchanged values, values that no column holds, and columns that only filters look at."""
+    key = {"id"} if identity == "f" else {"id", "n", "day"}
+    relation = Relation(1, "public", "t", identity, tuple(Column(n, o, -1, n in key) for n, o in COLUMNS.items()))
+    target = Target("public", "t", "/t", target_schema((name, _TYPES[oid]) for name, oid in COLUMNS.items()))
+    errors = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        made = [random_message(rng, identity) for _ in range(rng.randrange(1, 12))]
+        listed = rng.choice([None, frozenset({"id", "note"}), frozenset({"id", "day", "note"})])
+        if identity == "i":
+            listed = None  # it has the whole identity
+        insert, update = (rng.choice([None, Above(5), Above(10)]) for _ in range(2))
+        filters = RowFilters(insert, update, Above(rng.choice([5, 10])))
+        table = Subscribed(target, INVALID, ("id",) if identity == "f" else (), columns=listed, filters=filters)
+        formed = batcher(table, unrepresentable=policy, verdicts=PythonVerdicts())
+        batch = formed.attempt([transaction(100, relation, *(message for _, message in made))], Lsn(50))
+        published = [name for name in COLUMNS if listed is None or name in listed]
+        want = expected(filters, [change for change, _ in made], published, policy)
+        if isinstance(want[0], str):
+            errors += 1
+            assert batch.error is not None, seed
+            assert (batch.error.context.column or "row filter") == want[0], seed
+            continue
+        assert batch.error is None, seed
+        (changes,) = batch.tables or [None]
+        assert (received(changes, changes.lost) if changes else ([], 0)) == want, seed
+    assert errors
+
+
+def test_an_error_of_a_filter_names_its_transaction():
+    relation = Relation(1, "public", "t", "d", tuple(Column(n, o, -1, n == "id") for n, o in COLUMNS.items()))
+    target = Target("public", "t", "/t", target_schema((name, _TYPES[oid]) for name, oid in COLUMNS.items()))
+    table = Subscribed(target, INVALID, filters=RowFilters(Above(5)))
+    first, second = (Insert(1, sent(dict.fromkeys(COLUMNS, "1") | {"n": n, "day": None})) for n in ("8", "7"))
+    made = batcher(table, verdicts=PythonVerdicts())
+    with pytest.raises(ApplyError, match="row filter: .*by zero") as raised:
+        made.form([transaction(100, relation, first), transaction(200, first, second)], Lsn(50))
+    context = raised.value.context
+    assert (context.finish_lsn, context.xid, context.command, context.relation) == (Lsn(200), 200, "INSERT", "public.t")
 
 
 def test_changes_with_their_new_operations():

@@ -19,13 +19,14 @@ from tests.bridge.apply.made_changes import (
     changes_table,
     merged,
     random_case,
+    rows_of,
 )
 
 
 def folded(changes, before, *, overwrite=False):
     """Fold changes of a table; returns the effects, and the conflicts."""
     tally = Tally()
-    return fold.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite).to_pylist(), tally
+    return rows_of(fold.fold(changes, KEY, TYPES, before.keys(), tally, overwrite=overwrite)), tally
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,10 +8,8 @@ import pytest
 
 from bridge.effects.events import ARRIVED, BEGINS, DELETE, DELETED, INSERT, INSERTED, UPDATE, UPDATED
 from bridge.effects.net_effect import Shape, fold, net_effect, reborn_apart
-from bridge.lake.changes import net_effect as spark_net_effect
 from tests.bridge.apply.made_changes import (
     KEY,
-    TOAST,
     RowAtATime,
     after_all,
     before_all,
@@ -85,35 +83,6 @@ def test_on_a_table_with_other_rows(seed, gaps, overwrite):
             for name, count in (("update_missing", "updates"), ("delete_missing", "deletes")):
                 assert sum(row[count] for row in missing) == expected.conflicts[name]
     assert clear > 100
-
-
-@pytest.mark.parametrize(("seed", "gaps"), [(1, 0.0), (2, 0.0), (3, 0.3), (4, 0.6)])
-def test_spark_computes_the_same(spark, seed, gaps):
-    """Also where changes are missing: what events that do not follow from each other lead to is not compared."""
-    rng = random.Random(seed)
-    cases = [random_case(number, rng, moves_keep_toast=False) for number in range(300)]
-    for case in cases:
-        case.changes = [change for change in case.changes if rng.random() >= gaps]
-    changes = changes_table(cases, rng)
-    ours = rows_of(net_effect(changes, KEY).table)
-    theirs = [
-        row.asDict() for row in spark_net_effect.net_effect(spark.createDataFrame(changes), KEY, (TOAST,)).collect()
-    ]
-    before = before_all(cases)
-
-    def case_of(row):
-        return row["new_0"] if row["match_0"] is None else row["match_0"]
-
-    unclear, other_unclear = ({case_of(row) for row in rows if row["unclear"]} for rows in (ours, theirs))
-    assert unclear == other_unclear
-    assert bool(unclear) == (gaps > 0)
-    # Spark's effects insert a row that moves, so it must have been there
-    missing = {case_of(row) for row in ours if row["leaves"] and (row["match_0"], row["match_1"]) not in before}
-    assert bool(missing) == (gaps > 0)
-    after, other_after = (
-        merged(before, [row for row in rows if case_of(row) not in unclear | missing]) for rows in (ours, theirs)
-    )
-    assert after == other_after
 
 
 def history(*texts):

@@ -1,14 +1,19 @@
 """Delta tables with names of any kind; nothing at a path is told from something else."""
 
+import pyarrow as pa
 import pytest
 
+from bridge.batch.batch import TableChanges
+from bridge.effects.events import NO_OLD, UPDATE
 from bridge.lake import table
-from bridge.lake.commit.merge_by_key import merge_effects
+from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.table import TableSize, schema_of, table_size
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from bridge.targets.target import Target, TargetColumn
+from protocol.values.types import resolve
 
 
 def rows_at(spark, path):
@@ -20,12 +25,11 @@ def test_names_of_any_kind(spark, tmp_path):
     frame = spark.createDataFrame([(1, "x", 2)], "`the id` long, `a.b` string, `c,d=(e)` long")
     create_table(spark, path, frame.schema)
     append_rows(frame, path)
-    effects = spark.createDataFrame(
-        [(1, "put", False, 1, "y", None, True, "update")],
-        "match_0 long, action string, born boolean, new_0 long, new_1 string, new_2 long, unchanged_2 boolean, "
-        "first string",
-    )
-    merge_effects(effects, path, frame.columns, [0], [2])
+    columns = tuple(TargetColumn(name, resolve(oid, -1)) for name, oid in zip(frame.columns, (20, 25, 20), strict=True))
+    row = {"seq": 0, "op": UPDATE, "old": NO_OLD, "new_0": 1, "new_1": "y", "new_2": None, "unchanged_2": True}
+    types = dict.fromkeys(row, pa.int64()) | {"op": pa.int16(), "old": pa.int16(), "new_1": pa.string()}
+    changes = pa.Table.from_pylist([row], pa.schema(list((types | {"unchanged_2": pa.bool_()}).items())))
+    apply_table(spark, TableChanges(Target("public", "t", path, ()), columns, (0,), changes))
     assert rows_at(spark, path) == [(1, "y", 2)]
 
 

@@ -34,7 +34,7 @@ def shop(tmp_path):
     """A state directory with a subscription, and the transaction that finished at 0/18."""
     folder = tmp_path / "skipped" / "0-18" / "shop"
     folder.mkdir(parents=True)
-    replayable.write(of(CHANGES), folder, NO_SPARK, SKIPPER)
+    replayable.write(of(CHANGES), folder, SKIPPER)
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("shop", enabled=True)
         catalog.create_origin("shop", Lsn(0x20), "abc", [])
@@ -89,7 +89,7 @@ def test_an_attempt_that_may_not_have_reached_the_disk(tmp_path, found):
 def test_nothing_published(shop, tmp_path):
     folder = tmp_path / "skipped" / "0-28" / "shop"
     folder.mkdir(parents=True)
-    replayable.write(of(None), folder, NO_SPARK, SKIPPER)
+    replayable.write(of(None), folder, SKIPPER)
     assert list(replay(shop, SHOP, "0/28", started=no_spark)) == [
         "the transaction that finished at 0/28 has no changes that are published"
     ]

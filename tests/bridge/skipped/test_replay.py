@@ -35,7 +35,7 @@ def made(spark, tmp_path):
         if not folder.exists():
             folder.mkdir()
             made = [changes(targets[name], *rows, **options) for name, rows, options in tables]
-            replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, spark, Skipper(ORIGIN, RELIDS))
+            replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, Skipper(ORIGIN, RELIDS))
         rels = {
             ("public", name): RelRow("public", name, state, Lsn(lsn), target.path, relid, waits=waits)
             for name, target in targets.items()

@@ -6,11 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.batch.batch import Batch, Staged, TableChanges
+from bridge.batch.batch import Batch, TableChanges
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.lake.source import SparkStage
 from bridge.runtime.errors import ApplyContext, ApplyError, StateError
-from bridge.skipped.skipped_transactions import readable, write
+from bridge.skipped.skipped_transactions import write
 from bridge.targets.target import Target, TargetColumn
 from protocol.bulk.message_array import ChunkedMessages
 from protocol.lsn import Lsn
@@ -53,19 +52,6 @@ def test_changes_under_their_columns_names(tmp_path):
     assert (path / "truncated.txt").read_text() == "public.t/1\n"
 
 
-def test_values_that_a_column_cannot_hold():
-    """They stand as texts beside NULL."""
-    changes = pa.table(
-        {
-            "seq": pa.array([0]), "op": pa.array([ord("I")], pa.int16()), "old": pa.array([0], pa.int16()),
-            "new_0": pa.array([1]), "new_1": pa.array([None], pa.date32()), "unheld_1": pa.array(["infinity"]),
-        }
-    )  # fmt: skip
-    (row,) = readable(changes, ["id", "day"]).to_pylist()
-    assert (row["new"], row["unheld"]) == ({"id": 1, "day": None}, {"day": "infinity"})
-    assert "oldunheld" not in row
-
-
 def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
     batch = of(CHANGES, truncated=True)
     batch.tables += of(CHANGES).tables
@@ -77,11 +63,9 @@ def test_parts_of_a_tables_changes_are_files_of_their_own(tmp_path):
     assert (path / "truncated.txt").read_text() == "public.t/1\n"
 
 
-def test_changes_that_are_staged(spark, tmp_path, monkeypatch):
-    """A part at a time."""
+def test_many_changes_are_written_a_part_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr("bridge.skipped.replayable._ROWS_AT_ONCE", 2)
-    staged = Staged(SparkStage(spark).put(CHANGES), CHANGES.column_names, inserts_only=False, needs_fold=False)
-    path = write(of(staged), tmp_path, "sub")
+    path = write(of(CHANGES), tmp_path, "sub")
     assert pq.read_table(path / "public.t_1.parquet").to_pylist() == READABLE
 
 

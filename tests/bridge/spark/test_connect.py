@@ -71,9 +71,8 @@ assert (session.heap(), session.died()) == (None, None)
 stage._PIECE_BYTES = 1000
 rows = pa.table({"a": np.arange(300), "b": pa.array(["x"] * 300)})
 assert stage.as_frame(one, rows).selectExpr("sum(a)").collect()[0][0] == 44850
-staged = stage.SparkStage(other)
-pieces = [staged.put(rows.slice(0, 10)), staged.put(rows)]  # one is small
-assert [piece.count() for piece in pieces] == [10, 300]
+with stage.arrow_stream_source(other, rows.schema, rows.to_batches(max_chunksize=50)) as pieces:
+    assert pieces.count() == 300
 assert stage.concatenated([one.range(i, i + 1) for i in range(700)]).count() == 700
 session.interrupt(one)
 

@@ -30,9 +30,6 @@ def test_both_rows(spark, target):
     assert shown.detail.endswith(f"key (id)=(1); existing local row (1, {CUT}); remote row (1, {CUT}).")
     assert with_rows(spark, existing("2"), made).existing == "(2, null)"
     assert with_rows(spark, existing("3"), made) == existing("3"), "neither has such a row"
-    hidden = replace(made, published=frozenset({"id"}))
-    shown = with_rows(spark, existing("2"), hidden)
-    assert (shown.existing, shown.remote) == ("(2)", "(2)"), "what only a row filter looks at is not shown"
 
 
 def test_a_key_whose_text_is_cut_is_not_looked_for(spark, target):

@@ -89,10 +89,3 @@ def test_many_rows_go_through_a_file_whatever_the_columns_names(spark, tmp_path,
         made = changes(target, *rows, key=key, truncated=truncated)
         apply_table(spark, replace(made, columns=columns))
         assert content(spark, target) == [(0, "0"), (1, "1"), (2, "2")]
-
-
-def test_the_lost_values_of_appended_rows_are_told(spark, target):
-    found: list[int] = []
-    made = changes(target, (INSERT, None, 1, None), key=())
-    apply_table(spark, replace(made, lost=1), lost=found.append)
-    assert found == [1]

@@ -7,14 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import Staged
 from bridge.effects.events import DELETE, INSERT, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import net_effect
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.create import create_table
 from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.lake.source import as_frame
 from bridge.skipped.preview import OVERWRITTEN, UNCHANGED, preview
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import Place, resolve
@@ -55,8 +53,7 @@ def test_with_a_key(spark, target):
     assert found.counts == {OVERWRITTEN: 1, UNCHANGED: 1}
     assert [(row.before, row.after) for row in found.examples] == [({"doc": '{"moved":true}'}, {"doc": "null"})]
     after = made(target, (INSERT, None, 7, "[]"), (INSERT, None, 8, "{}"), (DELETE, 8, None, None), truncated=True)
-    frame = Staged(as_frame(spark, after.changes), after.changes.column_names, inserts_only=False, needs_fold=False)
-    apply_table(spark, replace(after, changes=frame))
+    apply_table(spark, after)
     assert content(spark, target) == [(7, "[]", None)]
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.merge import Clauses, MergeCounts, before_merge, leaving_clause, left_none
-from bridge.lake.commit.merge_by_key import merge_effects
+from bridge.lake.commit.merge import Clauses, MergeCounts, before_merge, leaving_clause, left_none, merge_into
 from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.source import as_frame
 from bridge.lake.table import table_version
 from bridge.spark.session import fork
 from bridge.targets.target import TargetColumn
@@ -117,28 +116,41 @@ def rows_at(spark, path):
     return sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
 
 
+def merged(session, path, text):
+    """What a MERGE of a net effect has done."""
+    effect = effect_of(text)
+    keyed = KeyedTarget("public.t", path, COLUMNS, (0,))
+    clauses = Clauses.of(effect, overwrite=False)
+    source = clauses.source(effect.table, keyed.key)
+    return merge_into(
+        as_frame(session, source), path, lambda view: clauses.statement(view, source, keyed, ranges=False)
+    )
+
+
 def test_a_merge_is_left_out_the_second_time(spark, tmp_path):
     session, path = fork(spark), str(tmp_path / "t")
-    frame = session.createDataFrame([(1, 10)], "id long, n long")
+    frame = session.createDataFrame([(1, "old")], "id long, note string")
     frame.write.format("delta").save(path)
-    effects = session.createDataFrame(
-        [
-            (1, "delete", False, 1, None, "delete"),
-            (2, "put", True, 2, 20, "insert"),
-            (3, "put", False, 3, 30, "update"),
-        ],
-        "match_0 long, action string, born boolean, new_0 long, new_1 long, first string",
-    )
-    merged = []
+    done = []
     for _ in range(2):
         with stamped(session, STAMP):
-            merged.append(merge_effects(effects, path, ["id", "n"], [0], []))
-    assert merged == [MergeCounts(updated=0, deleted=1, inserted=1), None]
-    assert rows_at(spark, path) == [(2, 20)], "1 deleted; 2 inserted; 3 is an update of a missing row"
-    frame.write.format("delta").mode("append").save(path)  # 1 is there again: a replay would delete it
-    raising = "CAST(raise_error('it was evaluated') AS bigint)"
+            done.append(merged(session, path, "D1 I2 U3"))
+    assert done == [MergeCounts(updated=0, deleted=1, inserted=1), None]
+    assert rows_at(spark, path) == [(2, "x")], "1 deleted; 2 inserted; 3 is an update of a missing row"
+    frame.write.format("delta").mode("append").save(path)  # 1 is there again: a replay would meet it
     with stamped(session, STAMP):
-        assert merge_effects(effects.withColumn("first", F.lit("insert")), path, ["id", "n"], [0], [], raising) is None
-    assert rows_at(spark, path) == [(1, 10), (2, 20)]
-    assert sorted(map(tuple, before_merge(spark, path).collect())) == [(1, 10)]
+        assert merged(session, path, "I1 U2") is None
+    assert rows_at(spark, path) == [(1, "old"), (2, "x")]
+    assert sorted(map(tuple, before_merge(spark, path).collect())) == [(1, "old")]
     assert table_version(spark, path) == 2
+
+
+def test_the_counts_show_conflicts():
+    """All that has to be found is found, and nothing else; unless a missing row and another one can cancel out."""
+    shape = effect_of("U1 D2 I3").shape
+    assert MergeCounts(1, 1, 1).fit(shape, overwrite=False)
+    assert not MergeCounts(1, 0, 1).fit(shape, overwrite=False)
+    assert MergeCounts(1, 1, 1).fit(shape, overwrite=True)
+    cancel = effect_of("D2 I4 D4").shape
+    assert MergeCounts(0, 1, 0).fit(cancel, overwrite=False)
+    assert not MergeCounts(0, 1, 0).fit(cancel, overwrite=True)

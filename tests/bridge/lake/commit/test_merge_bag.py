@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.batch.batch import Staged, TableChanges
+from bridge.batch.batch import TableChanges
 from bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
 from bridge.lake.commit import merge
@@ -27,7 +27,7 @@ from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.looked_up import have_changed
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.lake.source import SparkStage, as_frame
+from bridge.lake.source import as_frame
 from bridge.spark.session import fork
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import Lsn
@@ -161,8 +161,6 @@ def test_random_histories(spark, target, seed, missing):
     for number in range(2):
         changes, held = random_changes(40, rng, held=held, missing=missing)
         table: Any = table_of(changes, rng)
-        if number:
-            table = Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, needs_fold=False)
         for change in changes:
             model.apply(*change)
         batch = TableChanges(target, COLUMNS, (), table)

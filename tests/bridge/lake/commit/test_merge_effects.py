@@ -1,6 +1,6 @@
 """Net effects are committed by the least that they need; conflicts are counted or raised.
 
-`test_merge_by_key` compares random histories with a row-at-a-time model, by this way and by Spark's.
+`test_one_by_one` compares random histories with a row-at-a-time model, by this way and one by one.
 """
 
 from __future__ import annotations

@@ -1,19 +1,29 @@
-"""Values that a target cannot hold: what filters make of them is PostgreSQL's; what passes is NULL or an error."""
+"""Verdicts of Spark on decoded rows: PostgreSQL's for every value, and whose error a filter's error is."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from bridge.batch.row_filters import RowFilters
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.lake.changes.unrepresentable import exact, held, unheld_of
+from bridge.lake.changes.verdicts import SparkVerdicts, exact
 from bridge.lake.schema import spark_type
-from bridge.lake.source import as_frame
+from bridge.rowfilter.on_server.server_filter import VerdictError
 from bridge.rowfilter.row_filter import FilterColumn, translate
-from bridge.targets.target import TargetColumn
 from protocol.values.types import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
 
 TYPES = {name: resolve(oid, -1, {}) for name, oid in (("day", 1082), ("ts", 1114), ("tz", 1184))}
 DAYS = [
@@ -56,7 +66,7 @@ def seen(spark, rows):
         sql_type = spark_type(type_.arrow)
         plain = F.col(name).rlike(r"^\d{4}-[^B]*$")
         value = F.when(plain, F.try_cast(name, sql_type) if hasattr(F, "try_cast") else F.col(name).try_cast(sql_type))
-        columns.append(exact(name, value, F.when(~plain, F.col(name)), sql_type).alias(name))
+        columns.append(exact(name, value, F.when(~plain, F.col(name)), type_.arrow).alias(name))
     return frame.select(*columns)
 
 
@@ -98,61 +108,94 @@ def test_what_is_not_reckoned_with_infinity_is_an_error(spark, end):
             frame.select(translated(expression).to_spark(F.col)).collect()
 
 
+# --- Over the rows of a table: `id int4`, `n int4`, `num numeric(5, 2)`.
+
+POSITIONS = {"n": 1, "num": 2}
+
+
+def decoded(*changes: tuple[int, Any, Any], **texts: list[str | None]) -> pa.Table:
+    """Changes as (operation, old n, new n), an old "-" for none; and texts of values that are not held."""
+    none = [old == "-" for _, old, _ in changes]
+    columns: dict[str, Any] = {
+        "op": pa.array([op for op, _, _ in changes], pa.uint8()),
+        "old": pa.array([NO_OLD if n else KEY_TUPLE for n in none], pa.uint8()),
+    }
+    for i, type_ in enumerate((pa.int32(), pa.int32(), pa.decimal128(5, 2))):
+        columns |= {f"new_{i}": pa.nulls(len(changes), type_), f"old_{i}": pa.nulls(len(changes), type_)}
+    columns["new_1"] = pa.array([new for _, _, new in changes], pa.int32())
+    columns["old_1"] = pa.array([None if n else old for n, (_, old, _) in zip(none, changes, strict=True)], pa.int32())
+    return pa.table(columns | {name: pa.array(values, pa.string()) for name, values in texts.items()})
+
+
+@dataclass(frozen=True)
+class Above:
+    """`n > limit`."""
+
+    limit: int
+    columns: frozenset[str] = frozenset({"n"})
+
+    def to_spark(self, resolve: Callable[[str], Column]) -> Column:
+        return resolve("n") > self.limit
+
+    def true(self, n: Any) -> bool:
+        """The same, for the model."""
+        return n is not None and n > self.limit
+
+
+def filters_of(text: str) -> RowFilters:
+    columns = {"n": FilterColumn(resolve(23, -1, {})), "num": FilterColumn(resolve(1700, (5 << 16 | 2) + 4, {}))}
+    found = translate(text, columns)
+    return RowFilters(found, found, found)
+
+
+def test_random_changes(spark):
+    """Each action has its own filter, or none; NULL is no match; an UPDATE without an old tuple has its new row's."""
+    rng = random.Random(3)
+
+    def n() -> int | None:
+        return rng.choice([None, 5, 10, 11, 20])
+
+    changes = [
+        (op, n() if op == DELETE or (op == UPDATE and rng.random() < 0.6) else "-", None if op == DELETE else n())
+        for op in rng.choices([INSERT, UPDATE, DELETE], k=300)
+    ]
+    table, verdicts = decoded(*changes), SparkVerdicts(spark)
+    for insert, update, delete in ((Above(10), Above(5), Above(10)), (None, Above(10), None), (Above(4), None, None)):
+        of = {INSERT: insert, UPDATE: update, DELETE: delete}
+        old_passes, new_passes = verdicts.passes(RowFilters(insert, update, delete), table, {"n": 1})
+        for (op, old, new), old_passed, new_passed in zip(changes, old_passes, new_passes, strict=True):
+            own = of[op]
+            assert bool(old_passed) is (own is None or old == "-" or own.true(old))
+            assert bool(new_passed) is (own is None or op == DELETE or own.true(new))
+
+
+def test_rows_without_old_tuples(spark):
+    table = decoded((INSERT, "-", 20), (UPDATE, "-", 5)).select(["op", "old", "new_0", "new_1", "new_2"])
+    old_passes, new_passes = SparkVerdicts(spark).passes(filters_of("n > 10"), table, {"n": 1})
+    assert (old_passes.tolist(), new_passes.tolist()) == ([True, True], [True, False])
+
+
+def test_the_first_row_with_an_error_is_told(spark):
+    """Also of many; a row that the filter of its action does not look at is none."""
+    rows = [(INSERT, "-", 1)] * 40 + [(DELETE, 3, None), (UPDATE, 0, 4), (INSERT, "-", 0)] + [(INSERT, "-", 1)] * 40
+    with pytest.raises(VerdictError, match="Division by zero") as raised:
+        SparkVerdicts(spark).passes(filters_of("1 / n = 1"), decoded(*rows), {"n": 1})
+    assert (raised.value.row, raised.value.column) == (41, None)
+    only = RowFilters(delete=filters_of("1 / n = 1").delete)
+    assert np.all(SparkVerdicts(spark).passes(only, decoded(*rows[41:]), {"n": 1}))
+
+
 def test_what_a_filter_cannot_see_is_an_error_when_it_looks(spark):
     """With the column, the value and what can be done; a verdict without it is one."""
-    frame = spark.sql("SELECT 1 AS id, CAST(NULL AS decimal(5,2)) AS n, 'NaN' AS text")
-    value = exact("n", F.col("n"), F.col("text"), frame.schema["n"].dataType)
-    assert frame.select((F.col("id") == 2) & (value > 1)).collect() == [(False,)]
-    with pytest.raises(PySparkException) as raised:
-        frame.select(value > 1).collect()
-    found = unheld_of(raised.value)
-    assert found is not None
-    assert found.column == "n"
-    assert found.message == ("column \"n\": value 'NaN' cannot be represented: the column holds finite numbers only")
-    assert found.hint.startswith("a row filter uses this value")
-    assert unheld_of(ValueError("something else")) is None
+    rows = decoded((INSERT, "-", 1), (INSERT, "-", 2), (INSERT, "-", 2), unheld_2=["NaN", None, "NaN"])
+    passed = SparkVerdicts(spark).passes(filters_of("n = 3 AND num > 1"), rows, POSITIONS)[1]
+    assert passed.tolist() == [False, False, False]
+    with pytest.raises(VerdictError) as raised:
+        SparkVerdicts(spark).passes(filters_of("n = 2 AND num > 1"), rows, POSITIONS)
+    error = raised.value
+    assert (error.row, error.column) == (2, "num")
+    assert error.reason == "column \"num\": value 'NaN' cannot be represented: the column holds finite numbers only"
+    assert error.hint.startswith("a row filter uses this value")
     late = spark.sql("SELECT CAST(NULL AS timestamp) AS tz, '294276-12-31 23:59:59+00' AS text")
     with pytest.raises(PySparkException, match="294276"):
-        late.select(exact("tz", F.col("tz"), F.col("text"), late.schema["tz"].dataType)).collect()
-
-
-COLUMNS = [TargetColumn("id", resolve(1082, -1, {})), TargetColumn("day", resolve(1082, -1, {}))]
-
-
-def passed(spark, op, old=NO_OLD, *, new=(None, None), olds=(None, None), key=(0,), policy="error"):
-    """A change with these texts, as it comes out; or what it was stopped by."""
-    day = pa.array([None], pa.date32())
-    table = pa.table(
-        {
-            "op": pa.array([op], pa.int16()), "old": pa.array([old], pa.int16()),
-            "new_0": day, "new_1": day, "old_0": day, "old_1": day,
-            **{f"unheld_{i}": pa.array([text], pa.string()) for i, text in enumerate(new)},
-            **{f"oldunheld_{i}": pa.array([text], pa.string()) for i, text in enumerate(olds)},
-        }
-    )  # fmt: skip
-    frame = held(as_frame(spark, table), COLUMNS, key, policy)
-    assert frame.columns == ["op", "old", "new_0", "new_1", "old_0", "old_1"]
-    try:
-        return frame.select("op", "old").collect() == [(op, old)]
-    except PySparkException as error:
-        found = unheld_of(error)
-        assert found is not None
-        return found.column, "found by this column" in found.hint
-
-
-def test_what_has_passed(spark):
-    """NULL where it may be; a key's never; of an old row only what it is found by."""
-    odd = (None, "infinity")
-    assert passed(spark, INSERT, new=odd) == ("day", False)
-    assert passed(spark, INSERT, new=odd, policy="null") is True
-    assert passed(spark, UPDATE, new=("infinity", None), policy="null") == ("id", True)
-    assert passed(spark, DELETE, KEY_TUPLE, new=odd, olds=odd) is True
-    assert passed(spark, DELETE, KEY_TUPLE, olds=("infinity", None), policy="null") == ("id", True)
-    assert passed(spark, DELETE, KEY_TUPLE, olds=odd, key=()) == ("day", False)
-    assert passed(spark, DELETE, KEY_TUPLE, olds=odd, key=(), policy="null") is True
-    assert passed(spark, UPDATE, new=(None, None), olds=("infinity", None)) is True
-
-
-def test_without_such_values_nothing_is_done(spark):
-    frame = spark.sql("SELECT 1 AS op, 0 AS old, 2 AS new_0")
-    assert held(frame, COLUMNS[:1], (0,), "error") is frame
+        late.select(exact("tz", F.col("tz"), F.col("text"), pa.timestamp("us", "UTC"))).collect()

@@ -12,19 +12,18 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.batch.batch import Staged, TableChanges, needs_fold
+from bridge.batch.batch import TableChanges
 from bridge.batch.growing_batch import GrowingTable
 from bridge.effects.conflicts import Conflict, Conflicts
 from bridge.lake.commit import merge
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.merge_by_key import merge_statement
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.looked_up import have_changed
 from bridge.lake.raise_error import conflict_of
 from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.lake.source import SparkStage, as_frame
+from bridge.lake.source import as_frame
 from bridge.spark.session import fork
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import Lsn
@@ -39,6 +38,7 @@ from tests.bridge.apply.made_changes import (
     changes_table,
     random_case,
 )
+from tests.bridge.batch.collected import spill_in
 
 COLUMNS = tuple(
     TargetColumn(name, resolve(oid, -1)) for name, oid in [("case", 20), ("the key", 20), ("n", 20), ("large", 25)]
@@ -73,7 +73,7 @@ def apply(session, target, table, lsn=2, **options):
     found: list[Conflicts] = []
     truncated = options.pop("truncated", False)
     with stamped(session, CommitStamp("app", Lsn(1), Lsn(lsn))):
-        changes = TableChanges(target, COLUMNS, KEY, table, truncated)
+        changes = TableChanges(target, COLUMNS, KEY, table, truncated, spill=options.pop("spill", None))
         apply_table(session, changes, conflicts=found.append, **options)
     return {name: count for conflicts in found for name, count in conflicts.counts.items()}
 
@@ -88,19 +88,19 @@ def spoilt(cases, rng):
     ("seed", "kind"),
     [
         (1, "clear"),
-        (7, "staged"),
+        (7, "spilled"),
         pytest.param(2, "key changes", marks=pytest.mark.soak),
         (3, "large values move"),
         pytest.param(4, "gaps", marks=pytest.mark.soak),
         pytest.param(5, "truncated", marks=pytest.mark.soak),
     ],
 )
-def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, kind):
-    """Overwriting; and a second time, when Delta has it. In `clear` and `staged` the net effect says it all."""
+def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, kind, tmp_path_factory):
+    """Overwriting; and a second time, when Delta has it. In `clear` and `spilled` the net effect says it all."""
     rng = random.Random(seed)
     cases = [random_case(number, rng, moves_keep_toast=kind == "large values move") for number in range(150)]
     for case in cases:
-        if kind in {"clear", "staged"}:
+        if kind in {"clear", "spilled"}:
             case.changes = [change for change in case.changes if change["op"] != ord("U") or change["old"] == 0]
             case.changes = without_gaps(case)
         elif kind == "gaps":
@@ -111,9 +111,9 @@ def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, 
     for change in table.to_pylist():
         model.apply(change)
     target, session = made(before), fork(spark)
-    if kind == "staged":
-        table = staged(session, table)
     options: dict[str, Any] = {"conflict": "apply_remote", "truncated": kind == "truncated"}
+    if kind == "spilled":
+        options["spill"] = spill_in(tmp_path_factory.mktemp("spill"), table.nbytes // 4)
     assert apply(session, target, table, **options) == model.conflicts
     assert content(spark, target) == model.rows
     assert set(model.conflicts) >= {"update_missing", "delete_missing"}
@@ -182,11 +182,6 @@ def test_a_joined_batch_in_which_a_missing_row_leaves_its_key(spark, made):
     assert [one.counts for one in met] == [{"update_missing": 1}]
 
 
-def staged(session, table):
-    """Changes that Spark holds."""
-    return Staged(SparkStage(session).put(table), table.column_names, inserts_only=False, needs_fold=needs_fold(table))
-
-
 def without_gaps(case: Case) -> list[dict[str, Any]]:
     """The changes of a history that still follow from each other when its key changes are left out."""
     there = set(case.before)
@@ -199,15 +194,14 @@ def without_gaps(case: Case) -> list[dict[str, Any]]:
     return kept
 
 
-@pytest.mark.parametrize("in_spark", [False, True])
-def test_a_target_that_is_equal_has_no_conflicts(spark, made, in_spark):
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_target_that_is_equal_has_no_conflicts(spark, made, spilled, tmp_path_factory):
     rng = random.Random(6)
     cases = [random_case(number, rng, moves_keep_toast=False) for number in range(150)]
-    table: Any = changes_table(cases, rng)
+    table = changes_table(cases, rng)
     target, session = made(before_all(cases)), fork(spark)
-    if in_spark:
-        table = staged(session, table)
-    assert apply(session, target, table) == {}
+    spill = spill_in(tmp_path_factory.mktemp("spill"), table.nbytes // 4) if spilled else None
+    assert apply(session, target, table, spill=spill) == {}
     assert content(spark, target) == after_all(cases)
 
 
@@ -256,34 +250,20 @@ def test_a_row_in_the_way_stops_the_commit_and_is_told(spark, made):
 def test_new_rows_are_appended_once_and_a_repeated_batch_is_not_held_against_its_own_rows(spark, made):
     target, session = made({(0, 1): (1, "one")}), fork(spark)
     inserts = one(change("I", 7), change("I", 8))
-    in_spark = Staged(SparkStage(session).put(inserts), inserts.column_names, inserts_only=True, needs_fold=False)
-    for lsn, table in ((2, inserts), (2, inserts), (2, in_spark)):
-        assert apply(session, target, table, lsn) == {}
+    for _ in range(2):
+        assert apply(session, target, inserts, lsn=2) == {}
     merging = one(change("I", 9), change("U", 1))
     for _ in range(2):
         assert apply(session, target, merging, lsn=3) == {}
     assert sorted(content(spark, target)) == [(0, 1), (0, 7), (0, 8), (0, 9)]
     history = spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()
     assert [row.operation for row in history][:2] == ["MERGE", "WRITE"]
-    for table in (inserts, in_spark):
-        with pytest.raises((PySparkException, Py4JError)) as caught:
-            apply(session, target, table, lsn=4)
-        conflict = conflict_of(caught.value)
-        assert conflict is not None
-        assert conflict.name == "insert_exists"
+    with pytest.raises((PySparkException, Py4JError)) as caught:
+        apply(session, target, inserts, lsn=4)
+    conflict = conflict_of(caught.value)
+    assert conflict is not None
+    assert conflict.name == "insert_exists"
     assert apply(session, target, inserts, lsn=5, conflict="apply_remote") == {"insert_exists": 2}
-
-
-def test_merge_statement_has_each_clause_once():
-    statement = merge_statement("v", "/l/p", ["id", "note"], [0], [1], "raise_error('x')")
-    assert statement == (
-        "MERGE INTO delta.`/l/p` AS t USING v AS s ON t.`id` = s.match_0 "
-        "WHEN MATCHED AND s.first IN ('insert', 'arrive') THEN UPDATE SET t.`id` = raise_error('x') "
-        "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
-        "WHEN MATCHED THEN UPDATE SET t.`id` = s.new_0, "
-        "t.`note` = CASE WHEN s.unchanged_1 THEN t.`note` ELSE s.new_1 END "
-        "WHEN NOT MATCHED AND s.action = 'put' AND s.born THEN INSERT (`id`, `note`) VALUES (s.new_0, s.new_1)"
-    )
 
 
 @pytest.fixture
@@ -313,13 +293,16 @@ def test_a_row_that_another_writer_deletes_before_it_moves_does_not_take_the_oth
 
 
 def test_what_another_writer_changes_before_changes_are_made_one_by_one_is_looked_up_again(spark, made, meanwhile):
-    """The key change that keeps its large value finds no row any more, so it does not make one."""
+    """The key change that keeps its large value finds no row any more, so it does not make one.
+
+    The UPDATE after a DELETE does not follow from it: its INSERT is not published.
+    """
     target, session = made({(0, 1): (1, "one"), (0, 3): (3, "three")}), fork(spark)
     meanwhile("DELETE FROM {} WHERE `the key` = 1")
-    table = staged(session, one(change("U", 2, old=1, large=None), change("U", 3)))
+    table = one(change("U", 2, old=1, large=None), change("U", 3), change("D", old=5), change("U", 5))
     with pytest.raises((PySparkException, Py4JError)) as error:
         apply(session, target, table, conflict="apply_remote")
     assert have_changed(error.value)
     assert content(spark, target) == {(0, 3): (3, "three")}
-    assert apply(session, target, table, conflict="apply_remote") == {"update_missing": 1}
+    assert apply(session, target, table, conflict="apply_remote") == {"update_missing": 2, "delete_missing": 1}
     assert content(spark, target) == {(0, 3): (None, "x")}
