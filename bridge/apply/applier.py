@@ -47,7 +47,6 @@ from bridge.lake.table import existing_schema
 from bridge.lake.table_position import check_committed
 from bridge.runtime import faults, log, remedies
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
-from bridge.skipped import replayable
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.location import sql_name
 from protocol.lsn import INVALID
@@ -259,38 +258,12 @@ class Applier:
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
-        """Skip a transaction: write its changes to files and apply nothing.
-
-        After it returns, the origin's LSN is the transaction's end, and the skip LSN is cleared.
-
-        Args:
-            batch: The transaction alone; it may be one whose changes could not be decoded.
-
-        Returns:
-            The folder with its changes.
-
-        Raises:
-            StateError: The files cannot be written; the transaction is not skipped.
-        """
-        return skip_batch(
-            self._catalog,
-            self._subscription,
-            batch,
-            skip_lsn,
-            folder,
-            keep=lambda path: replayable.write(batch, path, self._spark, self._skipper()),
-        )
+        """Skip a transaction: keep it in a file and apply nothing (see `skip_batch`)."""
+        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder, self._spark)
 
     def bring_back(self) -> bool:
         """Take back what tables have beyond the origin, before a transaction is skipped (see `BatchUndo`)."""
         return self._undo.bring_back()
-
-    def _skipper(self) -> replayable.Skipper:
-        row = self._catalog.subscription(self._subscription)
-        rels = self._catalog.rels_by_name(self._subscription)
-        return replayable.Skipper(
-            row.txn_app_id if row is not None else "", {table: rel.relid for table, rel in rels.items()}
-        )
 
     def _stamp(self, batch: Batch) -> CommitStamp:
         row, intent = self._catalog.subscription(self._subscription), self._catalog.batch(self._subscription)

@@ -162,7 +162,7 @@ class HandlerApplier:
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction, as `Applier.skip` does."""
-        return skip_batch(self.catalog, self.subscription, batch, skip_lsn, folder)
+        return skip_batch(self.catalog, self.subscription, batch, skip_lsn, folder, self.spark)
 
     holds = False
 

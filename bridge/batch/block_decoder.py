@@ -83,7 +83,7 @@ class BlockDecoder:
         routes: Routes,
         definitions: Definitions,
         origin_name: str,
-        unrepresentable: Literal["error", "null"] = "error",
+        unrepresentable: Literal["error", "null", "show"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         ordinals: Ordinals | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class BlockDecoder:
         self._routes = routes
         self._definitions = definitions
         self._origin_name = origin_name
-        self._unrepresentable: Literal["error", "null"] = unrepresentable
+        self._unrepresentable: Literal["error", "null", "show"] = unrepresentable
         self._ignored = ignored
         try:
             self._messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
@@ -178,8 +178,11 @@ class BlockDecoder:
     def _filter(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> tuple[Ints, Bytes | None]:
         """The rows that pass a server's filters, and their operations after that.
 
-        Without such filters: all rows, and None. Spark's filters are applied later.
+        Without such filters: all rows, and None. Spark's filters are applied later. A replay knows what they decided.
         """
+        if subscribed.then is not None and subscribed.then.operations is not None:
+            operations = subscribed.then.operations[rows + self._block.first_seq]
+            return rows[operations != 0], operations[operations != 0]
         if subscribed.server_filters is None:
             return rows, None
         name = subscribed.target.qualified_name
