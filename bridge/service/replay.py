@@ -77,7 +77,7 @@ def replay(
     if done.exists():
         when = json.loads(done.read_text(encoding="utf-8"))["time"]
         raise SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
-    if not kept.modes:
+    if not kept.tables:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
     with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:

@@ -53,11 +53,13 @@ class TableThen(NamedTuple):
     """A table that the transaction changed, as it was subscribed then; what `Subscribed` has, too, is as there.
 
     Attributes:
-        relation: [namespace, name] of the published table.
+        relid: The published table's oid then; None if it was not known.
         filtered: Whether it had row filters.
     """
 
-    relation: list[str]
+    namespace: str
+    table: str
+    relid: int | None
     mode: Mode
     actions: list[str]
     primary_key: list[str]
@@ -67,11 +69,12 @@ class TableThen(NamedTuple):
     filtered: bool
 
     @classmethod
-    def of(cls, table: Subscribed, finish_lsn: Lsn) -> TableThen:
+    def of(cls, table: Subscribed, finish_lsn: Lsn, relids: Mapping[Name, int | None]) -> TableThen:
         """The table as it is subscribed; it takes no TRUNCATE that its copy has already."""
-        copied = table.lsn > finish_lsn
+        copied, name = table.lsn > finish_lsn, (table.target.namespace, table.target.name)
         return cls(
-            [table.target.namespace, table.target.name],
+            *name,
+            relids.get(name),
             table.target.mode,
             sorted(table.actions - {"truncate"} if copied else table.actions),
             list(table.primary_key),
@@ -84,7 +87,7 @@ class TableThen(NamedTuple):
     @property
     def name(self) -> Name:
         """(namespace, name) of the published table."""
-        return self.relation[0], self.relation[1]
+        return self.namespace, self.table
 
     def subscribed(self, target: Target | None, then: Then | None = None) -> Subscribed:
         """The table for a target as it is now; one that takes nothing for None."""
@@ -107,13 +110,13 @@ class KeptTransaction:
     Attributes:
         origin: Delta's application id of the subscription's commits (`SubscriptionRow.txn_app_id`): the server, the
             subscription and its incarnation.
-        relids: The oids then of the tables that it changed, by (namespace, name); None for one that was not known.
         refused: Why it cannot be replayed; None if it can be.
+        followed: The table that the rows under each definition went to, and the columns that the transaction has added.
+        emptied: The tables that each TRUNCATE was routed to.
     """
 
     transaction: Transaction
     origin: str
-    relids: dict[Name, int | None]
     refused: str | None
     followed: dict[Relation, tuple[TableThen, tuple[AddColumn, ...]]]
     emptied: list[list[TableThen]]
@@ -125,9 +128,10 @@ class KeptTransaction:
         return self.transaction.spooled
 
     @property
-    def modes(self) -> dict[Name, Mode]:
-        """What becomes of the changes of the tables that it changed, by (namespace, name)."""
-        return {table.name: table.mode for table in _changed([one for one, _ in self.followed.values()], self.emptied)}
+    def tables(self) -> dict[Name, TableThen]:
+        """The tables that it changed, by (namespace, name)."""
+        emptied = [table for some in self.emptied for table in some if "truncate" in table.actions]
+        return {table.name: table for table in (*emptied, *(table for table, _ in self.followed.values()))}
 
 
 class KeptRoutes(Routes):
@@ -221,7 +225,6 @@ def read(folder: Path) -> KeptTransaction:
     return KeptTransaction(
         transaction,
         noted["origin"],
-        {(namespace, name): relid for namespace, name, relid in noted["relids"]},
         noted["refused"],
         {
             _relation_of(definition): (TableThen(*table), _added_of(added))
@@ -251,17 +254,19 @@ def _noted(
     batch: Batch, spark: SparkSession, origin: str, relids: Mapping[Name, int | None]
 ) -> tuple[dict[str, Any], np.ndarray | None]:
     """What is kept beside the messages: notes, and what each row has become by the row filters."""
+
+    def then(table: Subscribed) -> TableThen:
+        return TableThen.of(table, batch.finish_lsn, relids)
+
     refused, followed = _refusal(batch), list[tuple[str, TableThen, str]]()
-    emptied = [[TableThen.of(table, batch.finish_lsn) for table in some] for some in batch.emptied]
     for entries in batch.followed.values():
-        tables: dict[str, list[Followed]] = {}
+        by_definition: dict[str, list[Followed]] = {}
         for entry in entries:
-            tables.setdefault(encode(entry.relation).hex(), []).append(entry)
-        for definition, same in tables.items():
-            first = TableThen.of(same[0].subscribed, batch.finish_lsn)
-            if any(TableThen.of(entry.subscribed, batch.finish_lsn) != first for entry in same):
-                name = same[0].subscribed.target.qualified_name
-                refused = refused or f'rows of one definition have gone to several tables, as of "{name}"'
+            by_definition.setdefault(encode(entry.relation).hex(), []).append(entry)
+        for definition, same in by_definition.items():
+            first, *others = (then(entry.subscribed) for entry in same)
+            if refused is None and any(other != first for other in others):
+                refused = f'rows of one definition have gone to several tables, as of "{".".join(first.name)}"'
             followed.append((definition, first, _added_text(same)))
     operations: np.ndarray | None = None
     filtered = {table.name for _, table, _ in followed if table.filtered}
@@ -272,19 +277,8 @@ def _noted(
             if is_lost(error):
                 raise
             refused = f"a row filter fails: {summary(error)}"
-    names = {table.name for table in _changed([table for _, table, _ in followed], emptied)}
-    return {
-        "origin": origin,
-        "refused": refused,
-        "relids": [[*name, relids.get(name)] for name in sorted(names)],
-        "followed": followed,
-        "emptied": emptied,
-    }, operations
-
-
-def _changed(followed: Sequence[TableThen], emptied: Sequence[Sequence[TableThen]]) -> list[TableThen]:
-    """The tables that rows, or a TRUNCATE, have changed."""
-    return [*followed, *(table for some in emptied for table in some if "truncate" in table.actions)]
+    emptied = [[then(table) for table in some] for some in batch.emptied]
+    return {"origin": origin, "refused": refused, "followed": followed, "emptied": emptied}, operations
 
 
 def _refusal(batch: Batch) -> str | None:

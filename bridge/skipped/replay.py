@@ -128,9 +128,9 @@ class Replay:
                 f'the transaction was skipped before subscription "{subscription.name}" began afresh',
                 hint="the tables were copied since then, from the server as it was at that time",
             )
-        for relation, relid in kept.relids.items():
+        for relation, then in kept.tables.items():
             name, rel = ".".join(relation), rels.get(relation)
-            if rel is not None and None not in {rel.relid, relid} and rel.relid != relid:
+            if rel is not None and None not in {rel.relid, then.relid} and rel.relid != then.relid:
                 raise SkipError(
                     f'table "{name}" is another table by now than the one that the transaction changed',
                     hint=self._by_hand,
@@ -165,7 +165,7 @@ class Replay:
         targets = {}
         for name, path in self._paths.items():
             existing_schema(self._spark, path)
-            mode = self._kept.modes[name]
+            mode = self._kept.tables[name].mode
             targets[name] = Target(*name, path, read_target_schema(self._spark, path, mode) or (), mode)
         subscription = self._subscription
         batcher = Batcher(

@@ -89,7 +89,7 @@ def test_the_changes_are_those_of_the_stream(tmp_path, tables, messages):
     one = kept(batch, tmp_path)
     same(again(one, batch), batch)
     assert (one.refused, one.origin, one.transaction.commit_lsn) == (None, ORIGIN, 100)
-    assert set(one.relids) == set(one.modes) == {(t.target.namespace, t.target.name) for t in batch.tables}
+    assert set(one.tables) == {(t.target.namespace, t.target.name) for t in batch.tables}
 
 
 def test_definitions_of_earlier_transactions_are_kept(tmp_path):
@@ -203,7 +203,7 @@ def test_it_is_written_once_more_after_a_crash(tmp_path):
     assert path == folder_of(tmp_path, "sub", "0/64")
     assert [file.name for file in path.iterdir()] == [FILE]
     assert path.stat().st_mode & 0o777 == 0o700
-    assert read(path).relids == {("public", "t"): None}
+    assert read(path).tables["public", "t"].relid is None
 
 
 def test_what_an_earlier_version_kept_is_told(tmp_path):
