@@ -68,7 +68,7 @@ class StreamWorker(Control):
         self._catalog = catalog
         self._log = log
         self._status = WorkerStatus(catalog, self._name, log)
-        self._owner_status = WorkerStatus(catalog, self._owner_name, log)  
+        self._owner_status = WorkerStatus(catalog, self._owner_name, log)
         self._stop = threading.Event()
         self._context = Context(subscription, spark, catalog, log, self._stop.is_set, self.heartbeat)
         self._failures = 0
