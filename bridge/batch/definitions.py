@@ -151,7 +151,7 @@ class Definitions:
                 target.check_filled(names, keyed=bool(identity) or relation.replica_identity != "f")
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
         before = self._followed_in.setdefault(relation.relation_id, [])
-        if alterations or not any(one.relation is relation and one.subscribed == subscribed for one in before):
+        if alterations or not any(entry.relation is relation and entry.subscribed == subscribed for entry in before):
             before.append(Followed(relation, subscribed, alterations))
         collector.subscribed = self.with_planned_schema(subscribed)
         return found

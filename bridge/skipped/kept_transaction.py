@@ -130,7 +130,7 @@ class KeptTransaction:
     @property
     def tables(self) -> dict[Name, TableThen]:
         """The tables that it changed, by (namespace, name)."""
-        emptied = [table for some in self.emptied for table in some if "truncate" in table.actions]
+        emptied = [table for tables in self.emptied for table in tables if "truncate" in table.actions]
         return {table.name: table for table in (*emptied, *(table for table, _ in self.followed.values()))}
 
 
@@ -148,7 +148,9 @@ class KeptRoutes(Routes):
             for relation, (table, added) in kept.followed.items()
             if table.name in targets
         }
-        self._emptied = iter([[table.subscribed(targets.get(table.name)) for table in some] for some in kept.emptied])
+        self._emptied = iter(
+            [[table.subscribed(targets.get(table.name)) for table in tables] for tables in kept.emptied]
+        )
 
     def route(self, relation: Relation) -> Subscribed | None:
         """As `Routes.route`."""
@@ -230,7 +232,7 @@ def read(folder: Path) -> KeptTransaction:
             _relation_of(definition): (TableThen(*table), _added_of(added))
             for definition, table, added in noted["followed"]
         },
-        [[TableThen(*table) for table in some] for some in noted["emptied"]],
+        [[TableThen(*table) for table in tables] for tables in noted["emptied"]],
     )
 
 
@@ -240,7 +242,7 @@ def _copy_of(item: Item, before: Sequence[Relation]) -> Transaction:
     rows.extend(item.rows if isinstance(item, TransactionRun) else item.rows.part())
     if isinstance(item, Transaction):
         own = _ids(item.relations)
-        relations = (*(one for one in before if one.relation_id not in own), *item.relations)
+        relations = (*(relation for relation in before if relation.relation_id not in own), *item.relations)
         return replace(item, rows=rows, events=list(item.events), relations=relations)
     xid, commit_lsn, end_lsn = int(item.xids[0]), Lsn(int(item.commit_lsns[0])), Lsn(int(item.end_lsns[0]))
     return Transaction(xid, commit_lsn, int(item.commit_times_us[0]), end_lsn, rows, relations=tuple(before))
@@ -277,7 +279,7 @@ def _noted(
             if is_lost(error):
                 raise
             refused = f"a row filter fails: {summary(error)}"
-    emptied = [[then(table) for table in some] for some in batch.emptied]
+    emptied = [[then(table) for table in tables] for tables in batch.emptied]
     return {"origin": origin, "refused": refused, "followed": followed, "emptied": emptied}, operations
 
 
