@@ -25,6 +25,7 @@ import typer
 
 from benchmarks import report
 from benchmarks.workloads import INSERT_W1, SETTINGS, TABLE_W1
+from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
@@ -143,7 +144,7 @@ def copy_to(spark: SparkSession, table: FilledTable, folder: Path) -> str:
     )
     catalog = Catalog(catalog_path(folder / "state"))
     catalog.register("bench", enabled=True)
-    sync = TableSync(spark, settings, catalog, structlog.get_logger())
+    sync = TableSync(Context(settings, spark, catalog, structlog.get_logger()))
     with (
         Publisher(table.conninfo, application_name="bench") as publisher,
         ReplicationConnection(table.conninfo, application_name="bench") as replication,

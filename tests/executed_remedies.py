@@ -211,6 +211,7 @@ EXECUTED: dict[str, dict[str, str]] = {
     "service/replay.py": {
         "skip one first": "computed",
         "copy the transaction's tables": "computed",
+        "to see what it held": "computed",
     },
     "service/subscriber.py": {
         "{found[name].hint}": "oracle/test_typed.py::test_a_table_that_delta_cannot_hold_is_altered",

@@ -20,8 +20,13 @@ from bridge.runtime import remedies
 from bridge.service.cli import app
 from bridge.skipped.preview import Preview, RowPreview
 from bridge.skipped.replay import TablePreview, lines_of
+from bridge.skipped.show import show
 from bridge.snapshots import snapshot
 from bridge.verify import command as verify
+from protocol.codec.messages import Column, Relation, Update
+from protocol.lsn import Lsn
+from tests.bridge.batch.streamed import LOG, batcher, subscribed, text, transaction
+from tests.bridge.skipped.kept import kept, types
 from tests.documented import block_with
 
 ROOT = Path(__file__).parents[1]
@@ -203,6 +208,18 @@ def test_answers(page, command):
     assert [
         line for line in lines if not told(line, templates("bridge/commands") | templates("bridge/service/cli.py"))
     ] == []
+
+
+def test_skip_show(tmp_path):
+    """Rows of orders, as in the page's preview of the replay."""
+    columns = [("id", 23, -1), ("customer", 25, -1), ("total", 1700, (10 << 16 | 2) + 4)]
+    orders = Relation(1, "public", "orders", "d", tuple(Column(*one, is_key=one[0] == "id") for one in columns))
+    update = Update(1, (text(2), text("customer 2"), text("120.00")))
+    made = transaction(Lsn.parse("0/2F52788"), orders, update)
+    made.xid, made.commit_time_us = 771, 849_067_929_441_570
+    batch = batcher(subscribed(LOG)).form([made], Lsn(50))
+    lines = block_with(ERRORS, "$ pgbridge skip shop_pub --lsn 0/2F52788 --show")
+    assert list(show(kept(batch, tmp_path), types)) == lines
 
 
 def test_replay():

@@ -58,6 +58,7 @@ CALLS: Final = {
     "resync": remedies.resync("shop", "public.t", "s.b c"),
     "row_condition": "",
     "run": remedies.run(Path("my config.toml")),
+    "show_skipped": remedies.show_skipped("shop", "0/18"),
     "skip": remedies.skip("shop", Lsn(24)),
     "start_afresh": remedies.start_afresh("shop"),
 }

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bridge.apply.record import finish_batch, hold_batch, skip_batch
 from bridge.apply.undo import BatchUndo
@@ -44,9 +44,8 @@ from bridge.lake.raise_error import conflict_of
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema
 from bridge.lake.table_position import check_committed
-from bridge.runtime import faults, log, remedies
+from bridge.runtime import faults, remedies
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
-from bridge.skipped import replayable
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.location import sql_name
 from protocol.lsn import INVALID
@@ -55,10 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
+    from bridge.apply.context import Context
     from bridge.batch.batch import Batch, TableChanges
-    from bridge.catalog.catalog import Catalog
     from bridge.effects.conflicts import Conflicts
     from protocol.codec.messages import LogicalMessage
     from protocol.lsn import Lsn
@@ -71,7 +68,6 @@ class Applier:
     """Applies one subscription's batches, one at a time.
 
     Args:
-        spark: A session of the subscription's own (see `stamped`).
         deliver: Called with a batch's logical messages after its changes are committed and before the batch is
             recorded: after a crash in between it is called again.
         messages_path: The Delta table for logical messages; None for none.
@@ -81,36 +77,27 @@ class Applier:
             batch is durable.
     """
 
-    def __init__(  # noqa: PLR0913 - callbacks and options
+    def __init__(
         self,
-        spark: SparkSession,
-        catalog: Catalog,
+        context: Context,
         *,
-        subscription: str,
-        origin_name: str,
         deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
-        conflict: Literal["error", "apply_remote"] = "error",
         conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
     ) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._subscription = subscription
-        self._origin_name = origin_name
+        self._spark, self._catalog, self._log = context.spark, context.catalog, context.log
+        self._options = context.subscription
+        self._subscription = context.name
         self._deliver = deliver
         self._messages_path = messages_path
         self._lost = lost
-        self._conflict = conflict
         self._conflicts = conflicts
-        self._local = LocalTables(partial(place_of, spark))
-        self._log = log.get(subscription)
+        self._local = LocalTables(partial(place_of, context.spark))
         self._held: list[Batch] = []
-        self._kept = ahead_of_origin(catalog, subscription)
+        self._kept = ahead_of_origin(self._catalog, self._subscription)
         self._kept_until = max((rel.position for rel in self._kept), default=INVALID)
-        self._undo = BatchUndo(
-            spark, catalog, subscription=subscription, messages_path=messages_path, local=self._local, log=self._log
-        )
+        self._undo = BatchUndo(context, messages_path, self._local)
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
         """Make the batch durable in its targets and in the catalog.
@@ -222,7 +209,7 @@ class Applier:
             raise ApplyError(
                 f'the replica identity of table "{relation}" changed {parts} times in one batch, but its range of '
                 "LSNs does not have as many transaction versions for Delta",
-                ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation),
+                ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, relation),
             )
 
     def _commit(
@@ -256,38 +243,12 @@ class Applier:
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
-        """Skip a transaction: write its changes to files and apply nothing.
-
-        After it returns, the origin's LSN is the transaction's end, and the skip LSN is cleared.
-
-        Args:
-            batch: The transaction alone; it may be one whose changes could not be decoded.
-
-        Returns:
-            The folder with its changes.
-
-        Raises:
-            StateError: The files cannot be written; the transaction is not skipped.
-        """
-        return skip_batch(
-            self._catalog,
-            self._subscription,
-            batch,
-            skip_lsn,
-            folder,
-            keep=lambda path: replayable.write(batch, path, self._skipper()),
-        )
+        """Skip a transaction: keep it in a file and apply nothing (see `skip_batch`)."""
+        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
 
     def bring_back(self) -> bool:
         """Take back what tables have beyond the origin, before a transaction is skipped (see `BatchUndo`)."""
         return self._undo.bring_back()
-
-    def _skipper(self) -> replayable.Skipper:
-        row = self._catalog.subscription(self._subscription)
-        rels = self._catalog.rels_by_name(self._subscription)
-        return replayable.Skipper(
-            row.txn_app_id if row is not None else "", {table: rel.relid for table, rel in rels.items()}
-        )
 
     def _stamp(self, batch: Batch) -> CommitStamp:
         row, intent = self._catalog.subscription(self._subscription), self._catalog.batch(self._subscription)
@@ -301,12 +262,12 @@ class Applier:
         )
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
-        context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
+        context = ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
         with error_context(context, changes.target.path):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, found: list[Conflicts]) -> None:
-        context = context_of(self._origin_name, batch, changes)
+        context = context_of(self._options.origin_name, batch, changes)
         with error_context(context, changes.target.path):
             faults.reach("table_begun")
 
@@ -318,7 +279,7 @@ class Applier:
                 apply_table(
                     self._spark,
                     changes,
-                    conflict=self._conflict,
+                    conflict=self._options.conflict,
                     conflicts=lambda conflicts: found.append(with_remote_rows(conflicts, changes)),
                 )
 
@@ -345,7 +306,7 @@ class Applier:
 
     def _messages(self, batch: Batch, append: Callable[[], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
-        with error_context(ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
+        with error_context(ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
             faults.reach("table_begun")
             retry_commit(append, self._messages_path, self._log)
             faults.reach("table_committed")

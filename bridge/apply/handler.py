@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from bridge.apply.context import Context
     from bridge.batch.batch import Batch
-    from bridge.catalog.catalog import Catalog
     from protocol.codec.messages import LogicalMessage
     from protocol.lsn import Lsn
     from protocol.stream.transactions import Transaction
@@ -84,17 +84,13 @@ class HandlerApplier:
     """Hands one subscription's batches to a function, one at a time; the counterpart of `Applier`.
 
     Attributes:
-        spark: A session of the subscription's own.
         handler: Gets each batch that has changes. When it returns, all that it has written is durable.
         fence: Called with an LSN that no batch may go over.
     """
 
-    spark: SparkSession
-    catalog: Catalog
+    context: Context
     handler: Callable[[ChangeBatch], object]
     _: KW_ONLY
-    subscription: str
-    origin_name: str
     deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None
     lost: Callable[[str, int], None] = lambda *_: None
     fence: Callable[[Lsn], None] = lambda _: None
@@ -110,7 +106,7 @@ class HandlerApplier:
             OutcomeUnknown: The connection to Spark was lost.
         """
         begun_s = time.monotonic()
-        self.catalog.begin_batch(self.subscription, BatchIntent(batch.start_lsn, batch.end_lsn))
+        self.context.catalog.begin_batch(self.context.name, BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
         try:
             self._hand_over(batch)
@@ -118,31 +114,32 @@ class HandlerApplier:
             raise
         except ApplyError:
             # its transactions can be handed over in other batches, up to its end
-            if (end_lsn := give_up_batch(self.catalog, self.subscription)) is not None:
+            if (end_lsn := give_up_batch(self.context.catalog, self.context.name)) is not None:
                 self.fence(end_lsn)
             raise
         handed_s = time.monotonic()
         faults.reach("batch_committed")
         if batch.with_messages:
             self.deliver(batch.messages())
-        finish_batch(self.catalog, self.subscription, [batch], clear_skip_lsn)
+        finish_batch(self.context.catalog, self.context.name, [batch], clear_skip_lsn)
         return {"commit": handed_s - begun_s, "flush": 0.0, "record": time.monotonic() - handed_s}
 
     def _hand_over(self, batch: Batch) -> None:
+        options, spark, *_ = self.context
         frames: dict[str, DataFrame] = {}
         for changes in batch.tables:
             name = changes.target.qualified_name
-            with error_context(context_of(self.origin_name, batch, changes)):
-                frames[name] = change_frame(self.spark, changes)
+            with error_context(context_of(options.origin_name, batch, changes)):
+                frames[name] = change_frame(spark, changes)
             if changes.lost:
                 self.lost(name, changes.lost)
         if not frames:
             return
-        row = self.catalog.subscription(self.subscription)
+        row = self.context.catalog.subscription(self.context.name)
         assert row is not None  # noqa: S101 - the worker has registered it
         handed = ChangeBatch(
             MappingProxyType(frames),
-            self.spark,
+            spark,
             int(batch.start_lsn),
             int(batch.end_lsn),
             utc(batch.commit_time_us),
@@ -153,14 +150,14 @@ class HandlerApplier:
         try:
             self.handler(handed)
         except Exception as error:
-            context = ApplyContext(self.origin_name, batch.finish_lsn, batch.xid)
+            context = ApplyContext(options.origin_name, batch.finish_lsn, batch.xid)
             if is_lost(error):
                 raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
             raise ApplyError(f"the handler raised {type(error).__name__}: {summary(error)}", context) from error
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction, as `Applier.skip` does."""
-        return skip_batch(self.catalog, self.subscription, batch, skip_lsn, folder)
+        return skip_batch(self.context.catalog, self.context.name, batch, skip_lsn, folder)
 
     holds = False
 

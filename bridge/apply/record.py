@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from bridge.catalog.catalog_rows import AppliedBatch, PreparedRow
 from bridge.runtime import faults
-from bridge.skipped import skipped_transactions
+from bridge.skipped import kept_transaction
 from bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from bridge.batch.batch import Batch
@@ -97,29 +97,25 @@ def _applied(catalog: Catalog, subscription: str, batches: Sequence[Batch], kept
     )
 
 
-def skip_batch(
-    catalog: Catalog,
-    subscription: str,
-    batch: Batch,
-    skip_lsn: Lsn,
-    folder: Path,
-    *,
-    keep: Callable[[Path], None] = lambda _: None,
-) -> Path:
-    """Write a transaction's changes to files, and record it as skipped.
+def skip_batch(catalog: Catalog, subscription: str, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
+    """Keep a transaction in a file, and record it as skipped: nothing of it is applied.
+
+    After it returns, the origin's LSN is the transaction's end, and the skip LSN is cleared.
 
     Args:
-        batch: The transaction alone.
-        keep: Called with the transaction's folder, to keep there what a replay needs.
+        batch: The transaction alone; it may be one whose changes could not be decoded.
+        folder: Where skipped transactions are kept.
 
     Returns:
-        The folder with its changes.
+        The transaction's folder.
 
     Raises:
-        StateError: The files cannot be written; the transaction is not skipped.
+        StateError: The file cannot be written; the transaction is not skipped.
     """
-    path = skipped_transactions.write(batch, folder, subscription)
-    keep(path)
+    row = catalog.subscription(subscription)
+    assert row is not None  # noqa: S101 - the worker has registered it
+    relids = {name: rel.relid for name, rel in catalog.rels_by_name(subscription).items()}
+    path = kept_transaction.write(batch, folder, subscription, origin=row.txn_app_id, relids=relids)
     faults.reach("skipped_written")
     finish_batch(catalog, subscription, [batch], skip_lsn)
     return path

@@ -35,7 +35,6 @@ from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import ApplyError, BridgeError, ConfigError, NeedsResync, StreamError
 from bridge.runtime.observer import Observer
-from bridge.runtime.threads import Heartbeat
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.errors import UnsupportedBinary
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
+    from bridge.apply.context import Context
     from bridge.apply.handler import ChangeBatch
     from bridge.apply.published import Published
     from bridge.apply.worker import Control, Maintenance, Sink
@@ -71,7 +71,6 @@ class StreamHistory:
         fallback: Decides whether a stream does without `streaming`.
         growth: Decides whether a stream's batches join.
         maintenance: Knows the tables' debts; None if they are not maintained.
-        heartbeat: Beats while the stream makes progress.
         observer: Is told what the stream receives and applies.
         handler: Gets the batches, in place of Delta tables.
         redefined: Called when the stream announces a table anew.
@@ -80,7 +79,6 @@ class StreamHistory:
     fallback: StreamingFallback = field(default_factory=StreamingFallback)
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
     handler: Handling | None = None
     redefined: Callable[[], None] = lambda: None
@@ -115,17 +113,15 @@ class Admission(Protocol):
         """The stream has ended."""
 
 
-def stream(  # noqa: PLR0913 - the parts of a subscription
+def stream(
+    context: Context,
     published: Published,
     subscribed: Mapping[tuple[str, str], Subscribed],
-    spark: SparkSession,
-    catalog: Catalog,
+    history: StreamHistory,
     *,
     check: Admission,
     control: Control,
-    log: FilteringBoundLogger,
-    ignored: Callable[[str], None],
-    history: StreamHistory,
+    ignored: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Receive and apply a subscription's stream from its origin's LSN on, until `control` says stop.
 
@@ -134,13 +130,10 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
     Args:
         published: What the subscription gets.
         subscribed: The tables that follow the stream.
-        spark: The subscription's Spark session.
-        catalog: The process's catalog.
+        history: What the worker's earlier streams have left to this one.
         check: Checks the server on the connection that streams.
         control: Says when to stop.
-        log: The worker's logger.
         ignored: Called with each published table that has changes and does not follow the stream.
-        history: What the worker's earlier streams have left to this one.
 
     Returns:
         Whether the next stream is to begin at once: the fallback has ended, a joined batch has to be received again, or
@@ -150,22 +143,12 @@ def stream(  # noqa: PLR0913 - the parts of a subscription
         ApplyError: A transaction could not be applied.
         BridgeError: The stream was lost, or cannot begin.
     """
-    name, fallback = published.subscription.name, history.fallback
+    name, fallback, catalog, log = context.name, history.fallback, context.catalog, context.log
     if published.subscription.streaming != "off" and fallback.begins(published.publisher.flush_lsn):
         log.warning("streaming is off for now: with it the publisher ends the stream by the same error every time")
     once = _FallbackControl(control, fallback)
     try:
-        again = _stream(
-            published,
-            subscribed,
-            spark,
-            catalog,
-            check=check,
-            control=once,
-            log=log,
-            ignored=ignored,
-            history=history,
-        )
+        again = _stream(context, published, subscribed, history, check=check, control=once, ignored=ignored)
     except StreamError as error:
         streams = once.streaming and published.subscription.streaming != "off"
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID, lasting=not error.retry)
@@ -203,33 +186,20 @@ def _have_wait(why: NeedsResync, catalog: Catalog, name: str, log: FilteringBoun
     faults.reach("table_waits")
 
 
-def recover(
-    subscription: Subscription,
-    spark: SparkSession,
-    catalog: Catalog,
-    log: FilteringBoundLogger,
-    *,
-    history: StreamHistory,
-) -> None:
+def recover(context: Context, history: StreamHistory) -> None:
     """Settle the batch that an earlier process or attempt left, before the tables' positions are read.
 
     Afterwards the catalog has no batch. Its transactions are received again; tables that have them leave them out.
     """
-    name = subscription.name
-    intent = catalog.batch(name)
+    subscription, spark, catalog, log, *_ = context
+    intent = catalog.batch(context.name)
     if history.handler is not None:
-        give_up_batch(catalog, name)
+        give_up_batch(catalog, context.name)
         return
-    undo = BatchUndo(
-        spark,
-        catalog,
-        subscription=name,
-        messages_path=messages.path_in(subscription.warehouse) if subscription.messages == "table" else None,
-        local=LocalTables(partial(place_of, spark)),
-        log=log,
-    )
+    messages_path = messages.path_in(subscription.warehouse) if subscription.messages == "table" else None
+    undo = BatchUndo(context, messages_path, LocalTables(partial(place_of, spark)))
     # a transaction is skipped as a whole: none of its tables may have it
-    if intent is not None and (intent.must_be_undone or catalog.skip_lsn(name) is not None):
+    if intent is not None and (intent.must_be_undone or catalog.skip_lsn(context.name) is not None):
         log.info("undoing a batch", start_lsn=str(intent.start_lsn), end_lsn=str(intent.end_lsn))
         undo.undo()
         history.growth.apart(intent.end_lsn)  # perhaps it was undone because it could not be applied
@@ -266,21 +236,19 @@ class _FallbackControl:
         return not self.over
 
 
-def _stream(  # noqa: PLR0913 - as `stream`
+def _stream(
+    context: Context,
     published: Published,
     subscribed: Mapping[tuple[str, str], Subscribed],
-    spark: SparkSession,
-    catalog: Catalog,
+    history: StreamHistory,
     *,
     check: Admission,
     control: _FallbackControl,
-    log: FilteringBoundLogger,
     ignored: Callable[[str], None],
-    history: StreamHistory,
 ) -> bool:
     """Wire receiver, batcher and applier, and run the apply worker; returns whether to stream again."""
-    subscription = published.subscription
-    name = subscription.name
+    subscription, spark, catalog, log, *_ = context
+    name = context.name
     events, handling = StreamEvents(log), history.handler
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
     if remote_lsn is None or row is None:
@@ -320,24 +288,13 @@ def _stream(  # noqa: PLR0913 - as `stream`
         if handling is not None:
             history.growth.fence(fence_lsn(catalog, name))
             applier = HandlerApplier(
-                spark,
-                catalog,
-                handling.function,
-                subscription=name,
-                origin_name=subscription.origin_name,
-                deliver=deliver,
-                lost=events.toast_lost,
-                fence=history.growth.fence,
+                context, handling.function, deliver=deliver, lost=events.toast_lost, fence=history.growth.fence
             )
         else:
             applier = Applier(
-                spark,
-                catalog,
-                subscription=name,
-                origin_name=subscription.origin_name,
+                context,
                 deliver=deliver,
                 lost=events.toast_lost,
-                conflict=subscription.conflict,
                 conflicts=events.conflicts,
                 messages_path=_messages_path(subscription, spark, catalog),
             )
@@ -345,25 +302,8 @@ def _stream(  # noqa: PLR0913 - as `stream`
         receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
-        worker = ApplyWorker(
-            name,
-            Stream(
-                receiver,
-                queue,
-                progress,
-                history.growth,
-                history.maintenance,
-                history.heartbeat,
-                history.observer,
-                check.certify,
-            ),
-            batcher,
-            applier,
-            catalog,
-            limits=limits,
-            control=control,
-            log=log,
-        )
+        parts = Stream(receiver, queue, progress, history.growth, history.maintenance, history.observer, check.certify)
+        worker = ApplyWorker(context, parts, batcher, applier, control, limits=limits)
         try:
             return worker.run()
         except StreamError as error:

@@ -23,10 +23,7 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark.sql import SparkSession
-    from structlog.typing import FilteringBoundLogger
-
-    from bridge.catalog.catalog import Catalog
+    from bridge.apply.context import Context
     from bridge.lake.log.durable import LocalTables
 
 
@@ -41,22 +38,10 @@ class BatchUndo:
     another one, before the configuration was changed.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        catalog: Catalog,
-        *,
-        subscription: str,
-        messages_path: str | None,
-        local: LocalTables,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._subscription = subscription
-        self._messages_path = messages_path
-        self._local = local
-        self._log = log
+    def __init__(self, context: Context, messages_path: str | None, local: LocalTables) -> None:
+        self._spark, self._catalog, self._log = context.spark, context.catalog, context.log
+        self._subscription = context.name
+        self._messages_path, self._local = messages_path, local
 
     def undo(self, paths: Collection[str] | None = None) -> None:
         """Take back what the batch under way has committed; does nothing if there is no such batch.

@@ -27,17 +27,15 @@ from bridge.batch.batch import Batch
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, EndsSpark, OutcomeUnknown
 from bridge.runtime.observer import BatchReport, Observer
-from bridge.runtime.threads import Background, Heartbeat
+from bridge.runtime.threads import Background
 from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from structlog.typing import FilteringBoundLogger
-
+    from bridge.apply.context import Context
     from bridge.batch.batcher import Batcher
-    from bridge.catalog.catalog import Catalog
     from bridge.receive.stream.queue import BatchLimits, TransactionQueue
     from bridge.receive.stream.walreceiver import WalReceiver
     from bridge.track.progress import Progress
@@ -110,7 +108,6 @@ class Stream:
     Attributes:
         growth: What earlier streams know of batches that must not join.
         maintenance: What is done to the tables between batches; None for nothing.
-        heartbeat: Beats while nothing is under way, and when something has ended.
         observer: Is told what is durable.
         certify: Called before anything that was received is recorded as durable (see `ServerCheck.certify`).
     """
@@ -120,7 +117,6 @@ class Stream:
     progress: Progress
     growth: Growth = field(default_factory=Growth)
     maintenance: Maintenance | None = None
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
     certify: Callable[[], None] = lambda: None
 
@@ -141,26 +137,23 @@ class ApplyWorker:
 
     def __init__(
         self,
-        subscription: str,
+        context: Context,
         stream: Stream,
         batcher: Batcher,
         applier: Sink,
-        catalog: Catalog,
+        control: Control,
         *,
         limits: BatchLimits,
-        control: Control,
-        log: FilteringBoundLogger,
     ) -> None:
-        self._name, self._origin_name = subscription, f"pgbridge_{subscription}"
+        self._name, self._origin_name = context.name, context.subscription.origin_name
+        self._catalog, self._log, self._heartbeat = context.catalog, context.log, context.heartbeat
         self._receiver, self._queue, self._progress = stream.receiver, stream.queue, stream.progress
         self._batcher = batcher
         self._applier = applier
-        self._catalog = catalog
         self._control = control
-        self._maintenance, self._heartbeat, self._observer = stream.maintenance, stream.heartbeat, stream.observer
+        self._maintenance, self._observer = stream.maintenance, stream.observer
         self._certify = stream.certify
         self._formed_s = 0.0
-        self._log = log
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, most=self._most_transactions
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
+from bridge.batch.unrepresentable import MARKS
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import net_effect
 from bridge.evolution.tracker import TrackedState
@@ -22,6 +23,7 @@ from protocol.stream.transactions import Ending, Transaction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from bridge.batch.routes import Followed, Subscribed
     from bridge.catalog.catalog_rows import ColumnRow
     from bridge.effects.divided import Spill
     from bridge.effects.net_effect import NetEffect
@@ -52,6 +54,8 @@ class Batch:
         columns: What is known of published tables' columns after it, by relid, where it differs from before.
         names_before: The names of the subscription's tables before it, by relid.
         relids: The names of tables that have another relid after it, by that relid.
+        followed: The definitions that its changes came under, and the tables that they went to, by relid.
+        emptied: The tables that each TRUNCATE is routed to, in order.
         error: Why its changes could not be decoded; such a batch has no changes.
         commit_time_us: The last transaction's: microseconds since 2000-01-01 UTC by the server's clock.
         first_commit_time_us: The first transaction's.
@@ -74,6 +78,8 @@ class Batch:
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
     names_before: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    followed: dict[int, list[Followed]] = field(default_factory=dict)
+    emptied: list[list[Subscribed]] = field(default_factory=list)
     error: ApplyError | None = None
     commit_time_us: int = 0
     first_commit_time_us: int = 0
@@ -313,6 +319,7 @@ def renaming(
             continue
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
+        types |= dict.fromkeys(MARKS.values(), pa.string())
         found += [
             Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()

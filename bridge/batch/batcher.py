@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bridge.batch.decode_block import DecodeBlock
     from bridge.batch.positions import BlockPositions
-    from bridge.batch.routes import Routes
+    from bridge.batch.routes import Routes, Subscribed
     from bridge.batch.row_filters import Verdicts
     from bridge.effects.divided import Spill
     from bridge.evolution.tracker import DefinitionTracker
@@ -43,7 +43,8 @@ class Batcher:
     """Forms the batches of one stream; knows the relations that the stream has announced.
 
     Args:
-        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL.
+        unrepresentable: Whether a value that the target's type cannot hold is an error, or NULL; "show": NULL, with the
+            value's text beside it.
         ignored: Called with a table that has changes and is not subscribed.
         spill: Takes the changes of spooled transactions that memory shall not hold; None if it holds them all.
         verdicts: Computes row filters that no server computes; None where there are none.
@@ -57,7 +58,7 @@ class Batcher:
         routes: Routes,
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         *,
-        unrepresentable: Literal["error", "null"] = "error",
+        unrepresentable: Literal["error", "null", "show"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         spill: Spill | None = None,
         verdicts: Verdicts | None = None,
@@ -188,7 +189,7 @@ class Batcher:
                 as_change = None
                 if decoder.positions is not None:
                     as_change = partial(_keep_truncate, decoder.positions, event, block.first_seq + position)
-                self._truncate(collectors, message, transaction, as_change)
+                batch.emptied.append(self._truncate(collectors, message, transaction, as_change))
         decoder.decode(begin, len(block.rows))
 
     def _truncate(
@@ -197,8 +198,11 @@ class Batcher:
         message: Truncate,
         transaction: Transaction,
         as_change: Callable[[ChangeCollector, int], None] | None,
-    ) -> None:
-        """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept."""
+    ) -> list[Subscribed]:
+        """Empty the targets of a TRUNCATE: the changes before it do not count, unless every change is kept.
+
+        Returns all tables that it is routed to, also those that have it already.
+        """
         context = ApplyContext(self._origin_name, transaction.commit_lsn, transaction.xid, None, "TRUNCATE")
         try:
             relations = [self._definitions.relations.get(relation_id) for relation_id in message.relation_ids]
@@ -233,6 +237,7 @@ class Batcher:
                     as_change(collector, number)
             else:
                 collector.truncate()
+        return emptied
 
 
 def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:

@@ -79,7 +79,7 @@ class BlockDecoder:
         routes: Routes,
         definitions: Definitions,
         origin_name: str,
-        unrepresentable: Literal["error", "null"] = "error",
+        unrepresentable: Literal["error", "null", "show"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         ordinals: Ordinals | None = None,
         verdicts: Verdicts | None = None,
@@ -89,7 +89,7 @@ class BlockDecoder:
         self._routes = routes
         self._definitions = definitions
         self._origin_name = origin_name
-        self._unrepresentable: Literal["error", "null"] = unrepresentable
+        self._unrepresentable: Literal["error", "null", "show"] = unrepresentable
         self._ignored = ignored
         self._verdicts = verdicts
         try:
@@ -132,7 +132,10 @@ class BlockDecoder:
             return
         self._check_identity(relation, subscribed, rows)
         operations = None
-        if subscribed.server_filters is not None:
+        if subscribed.then is not None and subscribed.then.operations is not None:
+            decided = subscribed.then.operations[rows + self._block.first_seq]
+            rows, operations = rows[decided != 0], decided[decided != 0]
+        elif subscribed.server_filters is not None:
             rows, operations = self._ask(relation, subscribed.server_filters, rows, subscribed.target.qualified_name)
         if len(rows):
             self._collect(relation, subscribed, rows, operations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.batch.routes import key_of, name_of
+from bridge.batch.routes import Followed, key_of, name_of
 from bridge.evolution.tracker import newly_known
 from bridge.runtime.errors import TargetError
 from bridge.targets.target import TargetColumn
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bridge.batch.batch import Batch
     from bridge.batch.collector import ChangeCollector
     from bridge.batch.routes import Subscribed
+    from bridge.evolution.alterations import Alteration
     from bridge.evolution.tracker import DefinitionTracker
     from bridge.publication.tables import PrimaryKey
     from bridge.targets.target import Target
@@ -56,6 +57,7 @@ class Definitions:
         self._types = types
         self._tracker = tracker
         self._followed: dict[int, RelationColumns] = {}  # by relid
+        self._followed_in: dict[int, list[Followed]] = {}  # the batch's
 
     def announce(self, relation: Relation) -> None:
         """Take a Relation message: it defines the rows after it."""
@@ -66,6 +68,7 @@ class Definitions:
     def begin(self, batch: Batch) -> None:
         """Note in a batch what is known before it."""
         batch.relations_before = self.relations.session()
+        self._followed_in = batch.followed
         # a key that was not settled may be by now
         self._keys = {relid: key for relid, key in self._keys.items() if key is None or key.settled}
         if self._tracker is not None:
@@ -121,6 +124,7 @@ class Definitions:
         `xid` is the first transaction that has rows under it.
         """
         target = subscribed.target
+        alterations: tuple[Alteration, ...] = ()
         found = self._followed.get(relation.relation_id)
         if found is None:
             types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
@@ -133,11 +137,12 @@ class Definitions:
                 replicated = [column for column in columns if published is None or column.name in published]
                 checked = {column.name: column for column in target.check(replicated)}
                 columns = tuple(checked.get(column.name, column) for column in columns)
+                collector.alter(subscribed.then.added if subscribed.then is not None else ())
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
                 plan = self._tracker.plan(relation, types, target, replicated=published, key=key, xid=xid)
-                columns = plan.columns
-                collector.alter(plan.alterations)
+                columns, alterations = plan.columns, plan.alterations
+                collector.alter(alterations)
             types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
             if target.mode in {"mirror", "history"}:
                 identity = [columns[k] for k in key_of(relation, subscribed)]
@@ -145,6 +150,9 @@ class Definitions:
                 names = {column.name for column in columns if published is None or column.name in published}
                 target.check_filled(names, keyed=bool(identity) or relation.replica_identity != "f")
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
+        before = self._followed_in.setdefault(relation.relation_id, [])
+        if alterations or not any(entry.relation is relation and entry.subscribed == subscribed for entry in before):
+            before.append(Followed(relation, subscribed, alterations))
         collector.subscribed = self.with_planned_schema(subscribed)
         return found
 

@@ -12,13 +12,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.batch.row_filters import RowFilters, ServerFilters
+    from bridge.evolution.alterations import Alteration
     from bridge.publication.replica_identity import Refusal
     from bridge.targets.target import Target
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
+    from protocol.values.value_array import Bytes
 
 
 ACTIONS = frozenset({"insert", "update", "delete", "truncate"})
+
+
+class Then(NamedTuple):
+    """What is known of a table in a transaction that was skipped, for its replay.
+
+    Attributes:
+        operations: What each row message has become by the row filters, 0 for nothing; None if there were none.
+        added: The columns that the transaction itself has added to the table.
+    """
+
+    operations: Bytes | None
+    added: tuple[Alteration, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,7 @@ class Subscribed:
         server_filters: The row filters that a server computes; None for none. Never beside `filters`.
         within_partition: The stream's replica identity is unique within a partition of the table only, so it identifies
             none of the table's rows.
+        then: What the filters have decided, in a replay; then it has no filters.
     """
 
     target: Target
@@ -49,6 +64,15 @@ class Subscribed:
     relid: int | None = None
     server_filters: ServerFilters | None = None
     within_partition: bool = False
+    then: Then | None = None
+
+
+class Followed(NamedTuple):
+    """A definition that a batch's rows have come under, and the table that these went to."""
+
+    relation: Relation
+    subscribed: Subscribed
+    alterations: tuple[Alteration, ...]
 
 
 def key_of(relation: Relation, subscribed: Subscribed) -> tuple[int, ...]:

@@ -33,20 +33,21 @@ def judged(
     changes: pa.Table,
     columns: Sequence[TargetColumn],
     key: Collection[int],
-    unrepresentable: Literal["error", "null"],
+    unrepresentable: Literal["error", "null", "show"],
 ) -> pa.Table:
     """Return changes that have passed, with the operations that they became, without the texts.
 
     Args:
         columns: Their columns.
         key: Positions of the columns that identify rows; empty if all do.
-        unrepresentable: Whether such a value is an error or NULL; in the key it is always an error.
+        unrepresentable: Whether such a value is an error or NULL; in the key it is always an error. "show": the texts
+            stay, and nothing is an error.
 
     Raises:
         UnrepresentableValue: A value may not be NULL; `row` is the first such change's index.
     """
     texts = [name for name in changes.column_names if name.startswith(tuple(f"{mark}_" for mark in MARKS.values()))]
-    if not texts:
+    if not texts or unrepresentable == "show":
         return changes
     operations = changes["op"].to_numpy()
     concerned = {

@@ -43,6 +43,10 @@ class RefreshRow:
     unpublished: bool = False
 
 
+Wanted = tuple[list[RefreshRow], Lsn | None, Lsn | None]
+"""Requests, and the transactions to skip: by the subscription, and by its tablesync worker."""
+
+
 def ask(
     catalog: Catalog,
     subscription: str,
@@ -73,7 +77,7 @@ def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     ]
 
 
-def wanted(catalog: Catalog, subscription: str) -> tuple[list[RefreshRow], Lsn | None, Lsn | None] | None:
+def wanted(catalog: Catalog, subscription: str) -> Wanted | None:
     """What an operator asks for: a change of it ends a pause after an error. None while the catalog cannot be read."""
     try:
         skips = catalog.skip_lsn(subscription), catalog.skip_lsn(sync_name(subscription))

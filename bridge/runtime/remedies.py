@@ -107,3 +107,8 @@ def skip(subscription: str, finish_lsn: Lsn | str) -> str:
 def replay(subscription: str, finish_lsn: Lsn | str) -> str:
     """Apply a transaction that was skipped."""
     return f"pgbridge replay {shlex.quote(subscription)} --lsn {finish_lsn}"
+
+
+def show_skipped(subscription: str, finish_lsn: Lsn | str) -> str:
+    """Show the changes of a transaction that was skipped."""
+    return f"{skip(subscription, finish_lsn)} --show"

@@ -243,12 +243,16 @@ def skip(
         str,
         typer.Option(metavar="LSN", help='Finish LSN of the transaction, as its error shows it; or "none".'),
     ],
+    show: Annotated[bool, typer.Option("--show", help="Show the changes of a transaction that was skipped.")] = False,
     config_file: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Skip a transaction that cannot be applied, as ALTER SUBSCRIPTION … SKIP does.
 
     None of its changes is applied to any table. They are kept in the state directory instead.
     """
+    if show:
+        cli_tables.show_skipped(config_file, name, lsn)
+        return
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         echo(set_skip(subscription, state, lsn))

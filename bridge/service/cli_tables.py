@@ -24,6 +24,7 @@ from bridge.runtime.log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def replay(
@@ -45,6 +46,16 @@ def replay(
     (subscription,) = settings.choose(name)
     for line in command(settings, subscription, lsn, dry_run=dry_run):
         echo(line)
+
+
+def show_skipped(config_file: Path, name: str, lsn: str) -> None:
+    """Print what a skipped transaction held, as lines of JSON."""
+    from bridge.service.replay import show_skipped as command  # noqa: PLC0415 - Arrow, for this command only
+
+    settings = config.load(config_file)
+    (subscription,) = settings.choose(name)
+    for line in command(settings, subscription, lsn):
+        typer.echo(line)
 
 
 def snapshot(

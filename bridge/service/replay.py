@@ -1,6 +1,7 @@
-"""`pgbridge replay`: applies a transaction that was skipped, after showing what it would overwrite.
+"""`pgbridge replay` applies a transaction that was skipped, after showing what it would overwrite.
 
-It works on the state directory alone: a daemon must not commit to the same tables meanwhile.
+It works on the state directory alone: a daemon must not commit to the same tables meanwhile. `pgbridge skip --show`
+shows what such a transaction held.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
+from bridge.catalog import followed
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.held import ahead_of_origin
@@ -17,14 +19,15 @@ from bridge.catalog.lock import STOP_FIRST, locked
 from bridge.runtime import remedies
 from bridge.runtime.errors import SkipError, StateError
 from bridge.runtime.process import fsync
-from bridge.skipped import replayable
+from bridge.skipped import kept_transaction
 from bridge.skipped.replay import Replay, lines_of
-from bridge.skipped.skipped_transactions import folder_of
+from bridge.skipped.show import show
 from bridge.spark.command_session import command_session
 from bridge.track.skip_lsn import given_lsn
+from protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from bridge.config.config import Config, Subscription
     from protocol.lsn import Lsn
+    from protocol.values.types import ColumnType
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""
@@ -62,14 +66,18 @@ def replay(
         StateError: A daemon is running, or the subscription has a batch that is not finished.
         ApplyError: A commit failed; what was committed before remains, and another attempt goes on from there.
     """
-    finish_lsn, skipped = given_lsn(text), config.state_dir / "skipped"
-    folder = folder_of(skipped, subscription.name, str(finish_lsn))
-    files = replayable.read(_existing(folder, skipped, subscription.name, finish_lsn))
-    done = folder / replayable.FOLDER / DONE
+    finish_lsn, folder = _existing(config, subscription, text)
+    kept, done = kept_transaction.read(folder), folder / DONE
+    if kept.refused is not None:
+        raise SkipError(
+            f"the transaction cannot be replayed: {kept.refused}",
+            hint="to see what it held, run: "
+            f"{remedies.show_skipped(subscription.name, finish_lsn)}; copy the tables again to have it in them",
+        )
     if done.exists():
         when = json.loads(done.read_text(encoding="utf-8"))["time"]
         raise SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
-    if not files:
+    if not kept.tables:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
     with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
@@ -93,8 +101,8 @@ def replay(
                 spark,
                 subscription,
                 app_id=row.txn_app_id,
-                finish_lsn=finish_lsn,
-                files=files,
+                kept=kept,
+                types=_types(catalog, subscription),
                 rels=rels,
                 copying=copying,
             )
@@ -119,11 +127,32 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
     yield f"the transaction that finished at {finish_lsn} is applied and durable"
 
 
-def _existing(folder: Path, skipped: Path, name: str, finish_lsn: Lsn) -> Path:
+def show_skipped(config: Config, subscription: Subscription, text: str) -> Iterator[str]:
+    """Show what a skipped transaction held; yields the lines to print (`bridge.skipped.show`).
+
+    Raises:
+        SkipError: No such transaction was kept.
+        ApplyError: A value cannot be read.
+    """
+    _, folder = _existing(config, subscription, text)
+    with closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        yield from show(kept_transaction.read(folder), _types(catalog, subscription))
+
+
+def _types(catalog: Catalog, subscription: Subscription) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
+    """Resolve types by those that the subscription's tables have had: the server may have dropped some."""
+    kept = followed.types(catalog, subscription.name)
+    return lambda wanted: [resolve(oid, typmod, kept) for oid, typmod in wanted]
+
+
+def _existing(config: Config, subscription: Subscription, text: str) -> tuple[Lsn, Path]:
+    """The LSN and the folder of a transaction that was skipped."""
+    finish_lsn, skipped, name = given_lsn(text), config.state_dir / "skipped", subscription.name
+    folder = kept_transaction.folder_of(skipped, name, str(finish_lsn))
     if folder.is_dir():
-        return folder
-    kept = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
-    known = f"kept are: {', '.join(kept)}" if kept else "none is kept"
+        return finish_lsn, folder
+    others = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
+    known = f"kept are: {', '.join(others)}" if others else "none is kept"
     raise SkipError(
         f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})',
         hint=f"skip one first: {remedies.skip(name, str(finish_lsn))}",

@@ -5,28 +5,23 @@ Tables that are added later join between two streams (`bridge.sync.added_tables`
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_never
-
 from bridge.apply.maintenance import DeltaTables, Maintenance, Policy
-from bridge.apply.published import Published, kept_types, unpublished
+from bridge.apply.published import Published, unpublished
 from bridge.apply.stream import Handling, StreamHistory, recover, stream
+from bridge.apply.stream_worker import StreamWorker
 from bridge.apply.suspects import SUSPECTS
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.notes import put_left_out
-from bridge.catalog.worker_status import WorkerStatus
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.shared_folder import check_shared
 from bridge.publication import published_table
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
 from bridge.runtime import log, remedies
 from bridge.runtime.errors import (
     HINT,
@@ -36,15 +31,12 @@ from bridge.runtime.errors import (
     NeedsResync,
     PublisherError,
     SparkLost,
-    StateError,
     SyncError,
     counts_in_copy,
     is_own,
-    let_go,
     may_retry,
 )
 from bridge.runtime.observer import Observer
-from bridge.runtime.threads import Heartbeat, backoff_s, jittered_s
 from bridge.snapshots.commit_log import CommitLog
 from bridge.snapshots.commit_rows import CommitRows
 from bridge.snapshots.commits_table import path_in
@@ -78,13 +70,10 @@ _GIVE_UP_AFTER, _GIVE_UP_APPLYING_AFTER = 8, 3
 may need a minute to notice that a killed daemon is gone; a commit that Delta refused three times will not succeed."""
 
 
-class SubscriptionWorker:
-    """A thread that runs one subscription.
+class SubscriptionWorker(StreamWorker):
+    """A worker that runs one subscription.
 
     Args:
-        subscription: The subscription.
-        spark: A Spark session of its own.
-        catalog: The process's catalog.
         until_caught_up: End once everything that the publisher had flushed at the start is durable.
         copy_limit: Limits the copies of the whole process; None for no limit.
         warm_up: Begun with the copies; None for none.
@@ -92,10 +81,8 @@ class SubscriptionWorker:
         handler: Gets the batches, in place of Delta tables; None for Delta tables.
 
     Attributes:
-        error: The error that ended the worker; None if it ended without one.
         gave_up: Whether it ended by an error after which another worker is started only after `retry_max_s`, or after
             ENABLE; with `until_caught_up` none is.
-        heartbeat: Beats while the subscription makes progress or waits for something.
     """
 
     def __init__(
@@ -110,20 +97,12 @@ class SubscriptionWorker:
         observer: Observer | None = None,
         handler: Callable[[ChangeBatch], object] | None = None,
     ) -> None:
+        name = subscription.name
+        super().__init__(subscription, spark, catalog, log.get(name), thread_name=f"subscription {name}")
         self._copy_limit = copy_limit
         self._warm_up = warm_up
-        self.subscription = subscription
-        self.error: BaseException | None = None
-        self.gave_up = False
-        self.heartbeat = Heartbeat()
-        self._spark = spark
-        self._catalog = catalog
         self._until_caught_up = until_caught_up
         self._target_lsn: Lsn | None = None
-        self._stop = threading.Event()
-        self._log = log.get(subscription.name)
-        self._status = WorkerStatus(catalog, subscription.name, self._log)
-        self._failures = 0
         self._copying = False
         self._added = AddedTables(
             subscription,
@@ -136,7 +115,7 @@ class SubscriptionWorker:
         self._again = self._look = self._begun = self._repeats = False
         self._maintenance = Maintenance(
             catalog,
-            subscription.name,
+            name,
             DeltaTables(spark, LocalTables(partial(place_of, spark))),
             Policy(subscription.maintenance, subscription.vacuum_retention_h),
             self._log,
@@ -145,16 +124,14 @@ class SubscriptionWorker:
         )
         commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
         self._catalog_watch = CatalogWatch(subscription, catalog, self._log)
-        self._commit_log = CommitLog(catalog, subscription.name, commits, self._log)
+        self._commit_log = CommitLog(catalog, name, commits, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
             maintenance=self._maintenance if handler is None else None,
-            heartbeat=self.heartbeat,
             observer=observer or Observer(),
             handler=Handling(handler, self._handled.other) if handler and self._handled else None,
             redefined=self._catalog_watch.soon,
         )
-        self.thread = threading.Thread(target=self._run, name=f"subscription {subscription.name}", daemon=True)
 
     @property
     def disabled(self) -> bool:
@@ -172,18 +149,15 @@ class SubscriptionWorker:
         """Compare what is published with what is followed, before the next `catalog_check_s` is over."""
         self._catalog_watch.soon()
 
-    @property
-    def _name(self) -> str:
-        return self.subscription.name
-
     def _run(self) -> None:
         try:
             if self._handled is None:  # a function's writes are not known here
                 self._commit_log.start()
                 self._catalog_watch.start()
-            self._retrying()(self._run_streams)
-            if (error := self._added.error or self._waits()) is not None:
-                self.error, self.gave_up = error, True
+            if (error := self._attempts()) is not None:
+                self.error = None if self._stop.is_set() else error
+            elif (left := self._added.error or self._waits()) is not None:
+                self.error, self.gave_up = left, True
         except BaseException as error:  # noqa: BLE001 - the daemon gets every error
             if not self._stop.is_set():
                 self.error = error
@@ -204,37 +178,11 @@ class SubscriptionWorker:
         message, _, hint = (waiting[0].waits or "").partition(HINT)
         return NeedsResync(message, (waiting[0].namespace, waiting[0].name), hint=hint)
 
-    def _retrying(self) -> Retrying:
-        return Retrying(
-            retry=retry_if_exception(self._failed),
-            wait=self._pause_s,
-            stop=stop_never,
-            sleep=self._sleep,
-            reraise=True,
-        )
+    def _ends_pause(self, before: refresh.Wanted | None, wanted: refresh.Wanted | None) -> bool | None:
+        return True if wanted != before else None
 
-    def _sleep(self, seconds: float) -> None:
-        """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait."""
-        end_s = time.monotonic() + seconds
-        wanted = refresh.wanted(self._catalog, self._name)
-        while (left_s := end_s - time.monotonic()) > 0 and self._status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or refresh.wanted(self._catalog, self._name) != wanted:
-                return
-            self._status.write()
-            self.heartbeat.beat()
-
-    def _pause_s(self, state: RetryCallState) -> float:
-        """Return the pause before the next attempt: the longest one if the error needs an operator."""
-        error = state.outcome.exception() if state.outcome else None
-        if not may_retry(error):
-            return self.subscription.retry_max_s
-        return jittered_s(backoff_s(self._failures, self.subscription.retry_max_s))
-
-    def _failed(self, error: BaseException) -> bool:
-        """Record an error; return whether to try again."""
-        if self._is_no_failure(error):
-            return False
-        self._failures += 1
+    def _record(self, error: Exception, pause_s: float) -> None:
+        del pause_s
         # what the stream itself brought may come again from the same position; only progress ends it
         self._repeats = self._begun and not (isinstance(error, PublisherError) and error.retry)
         counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
@@ -242,23 +190,20 @@ class SubscriptionWorker:
         self._status.record_error(error, counter=counter if counted else None)
         unexpected = not isinstance(error, BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
-        let_go(error)
-        if self._stop.is_set():
-            return False
+
+    def _gives_up(self, error: Exception, *, disabled: bool) -> bool:
         if self.subscription.disable_on_error and is_own(error):
-            return not self._disable()
+            return disabled
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
         hopeless = self._failures >= limit or not may_retry(error)
         if isinstance(error, ConfigError) or (self._until_caught_up and hopeless):
             self.gave_up = True
-            return False
+            return True
         self._status.set_state("error")
-        return True
+        return False
 
-    def _is_no_failure(self, error: BaseException) -> bool:
-        """Whether an error is no failure of the subscription: it was stopped, or the process or Spark ended."""
-        if not isinstance(error, Exception):
-            return True  # the end of the process
+    def _is_no_failure(self, error: Exception) -> bool:
+        """Whether an error is no failure of the subscription: it was stopped, or Spark ended."""
         if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
             self._log.info("the copy was cut short; it starts again at the next start", reason=str(error))
             return True
@@ -270,60 +215,24 @@ class SubscriptionWorker:
         self._log.warning(f"stopped: {session.lost_text(lost).partition(':')[0]}", reason=lost, error=str(error))
         return True
 
-    def _disable(self) -> bool:
-        """Disable the subscription; return False if the catalog cannot be written."""
-        try:
-            self._catalog.set_enabled(self._name, enabled=False)
-        except StateError as error:
-            self._log.error("subscription cannot be disabled (disable_on_error)", error=str(error))
-            return False
-        self._log.warning("subscription disabled because of an error (disable_on_error)")
-        return True
-
-    def _run_streams(self) -> None:
-        """Stream until stopped, disabled or caught up."""
-        while self._stream_once():
-            pass
-
-    def _stream_once(self) -> bool:
+    def _attempt(self) -> bool:
         """Run one stream, from connecting to its end; return whether another is to begin, perhaps with other tables."""
-        if self._stop.is_set() or not self._status.enabled():
-            return False
         self._again = self._look = self._begun = False
         self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
         check_shared(self._spark, self.subscription.warehouse)
         self._maintenance.recover()  # before a table is copied afresh, which this would revert
-        with (
-            Publisher(self.subscription.connection, application_name=self._name) as publisher,
-            FilterServer(self.subscription) as filter_server,
-        ):
+        with self._connected() as (publisher, read_published):
+            check = ServerCheck(self._context, publisher)
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
-            check = ServerCheck(
-                self.subscription,
-                self._catalog,
-                publisher,
-                self._log,
-                stopping=self.heartbeat.beating(self._stop.is_set),
-            )
             server = check.look()
-            recover(self.subscription, self._spark, self._catalog, self._log, history=self._history)
+            recover(self._context, self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
-            followed = self._catalog.rels_by_name(self._name, sync_name(self._name)).keys()
-            types = kept_types(publisher, self._catalog, self._name)
-            published = Published.read(self.subscription, publisher, self._log, filter_server, followed, types)
+            published = read_published()
             self._check_configured(published, adds=bool(requests))
-            sync = TableSync(
-                self._spark,
-                self.subscription,
-                self._catalog,
-                self._log,
-                stopping=self._stop.is_set,
-                copy_limit=self._copy_limit,
-                heartbeat=self.heartbeat,
-            )
+            sync = TableSync(self._context, self._copy_limit)
             if requests:
                 SUSPECTS.forget(self._name)
                 self._added.forget_worker()
@@ -338,31 +247,15 @@ class SubscriptionWorker:
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
                 some = islice(published.tables.values(), _WARM_UP_TABLES)
                 self._warm_up.begin(publisher.table_bytes(table.relid) for table in some)
-            start = Start(
-                self.subscription,
-                self._catalog,
-                publisher,
-                tables,
-                published.tables,
-                check,
-                self._log,
-                stopping=self.heartbeat.beating(self._stop.is_set),
-            )
-            errors = start.run()
+            errors = Start(self._context, publisher, tables, published.tables, check).run()
             self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
             if self._handled is None:
                 self._catalog_watch.look(publisher)
+            subscribed = tables.follow(published.tables, publisher, server)
+            ignored = self._ignoring(left_out)
             again = stream(
-                published,
-                tables.follow(published.tables, publisher, server),
-                self._spark,
-                self._catalog,
-                check=check,
-                control=self,
-                log=self._log,
-                ignored=self._ignoring(left_out),
-                history=self._history,
+                self._context, published, subscribed, self._history, check=check, control=self, ignored=ignored
             )
         return again or self._again
 

@@ -8,11 +8,12 @@ stamp of the transaction, so that a replay that was cut short goes on where it w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
+from bridge.batch.batcher import Batcher
 from bridge.effects.divided import Spill
 from bridge.effects.events import COMMANDS
 from bridge.lake.commit.apply_table import apply_table
@@ -27,9 +28,11 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.source import scratch_file
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime import remedies
-from bridge.runtime.errors import ApplyContext, SkipError, TargetError
+from bridge.runtime.errors import ApplyContext, ApplyError, SkipError
+from bridge.skipped.kept_transaction import KeptRoutes
 from bridge.skipped.preview import Preview, preview
 from bridge.targets.target import Target
+from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog_rows import RelRow
     from bridge.config.config import Subscription
     from bridge.effects.conflicts import Conflicts
-    from bridge.skipped.replayable import ReplayFile
-    from protocol.lsn import Lsn
+    from bridge.skipped.kept_transaction import KeptTransaction
+    from protocol.values.types import ColumnType
 
 _READY: Final = frozenset("sr")
 """The states of a table that follows the stream, or is about to."""
@@ -87,7 +90,8 @@ class Replay:
     Args:
         spark: A session of its own.
         app_id: Delta's application id of the subscription's commits.
-        files: What was kept of it.
+        kept: What was kept of it.
+        types: How values of these (type oid, typmod) are decoded.
         rels: The subscription's tables, by (namespace, name).
         copying: Those that its tablesync worker has.
 
@@ -105,34 +109,34 @@ class Replay:
         subscription: Subscription,
         *,
         app_id: str,
-        finish_lsn: Lsn,
-        files: Sequence[ReplayFile],
+        kept: KeptTransaction,
+        types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         rels: Mapping[tuple[str, str], RelRow],
         copying: Collection[tuple[str, str]] = (),
     ) -> None:
         self._spark = spark
         self._subscription = subscription
-        self._app_id = f"{app_id}/replay-{str(finish_lsn).replace('/', '-')}"
-        self._finish_lsn = finish_lsn
+        self._kept = kept
+        self._types = types
+        self._finish_lsn = kept.transaction.commit_lsn
+        self._app_id = f"{app_id}/replay-{str(self._finish_lsn).replace('/', '-')}"
         self.copied_since: list[str] = []
         self._paths: dict[tuple[str, str], str] = {}
-        if any(file.origin != app_id for file in files):
+        if kept.origin != app_id:
             raise SkipError(
                 f'the transaction was skipped before subscription "{subscription.name}" began afresh',
                 hint="the tables were copied since then, from the server as it was at that time",
             )
-        relids = {file.relation: file.relid for file in files}
-        for relation, relid in relids.items():
+        for relation, then in kept.tables.items():
             name, rel = ".".join(relation), rels.get(relation)
-            if rel is not None and None not in {rel.relid, relid} and rel.relid != relid:
+            if rel is not None and None not in {rel.relid, then.relid} and rel.relid != then.relid:
                 raise SkipError(
                     f'table "{name}" is another table by now than the one that the transaction changed',
-                    hint="apply the changes in the transaction's Parquet files by hand",
+                    hint=self._by_hand,
                 )
             if rel is None and relation not in copying:
                 raise SkipError(
-                    f'table "{name}" is not subscribed any more, so its changes cannot be replayed',
-                    hint="apply the changes in the transaction's Parquet files by hand",
+                    f'table "{name}" is not subscribed any more, so its changes cannot be replayed', hint=self._by_hand
                 )
             if rel is not None and rel.waits is not None:
                 raise SkipError(
@@ -144,11 +148,40 @@ class Replay:
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint="run the daemon until its state is r (pgbridge status), then repeat the command",
                 )
-            if rel.lsn > finish_lsn:
+            if rel.lsn > self._finish_lsn:
                 self.copied_since.append(name)
             else:
                 self._paths[relation] = rel.path
-        self._files = [file for file in files if file.relation in self._paths]
+
+    @property
+    def _by_hand(self) -> str:
+        name = self._subscription.name
+        return f"apply the changes by hand; to see them, run: {remedies.show_skipped(name, self._finish_lsn)}"
+
+    @cached_property
+    def _tables(self) -> list[TableChanges]:
+        """The changes of each commit, decoded as for the stream, for the tables as they are now."""
+        targets = {}
+        for name, path in self._paths.items():
+            existing_schema(self._spark, path)
+            mode = self._kept.tables[name].mode
+            targets[name] = Target(*name, path, read_target_schema(self._spark, path, mode) or (), mode)
+        subscription = self._subscription
+        batcher = Batcher(
+            subscription.origin_name,
+            KeptRoutes(self._kept, targets),
+            self._types,
+            unrepresentable=subscription.unrepresentable,
+            spill=Spill(scratch_file, subscription.batch_max_bytes),
+        )
+        try:
+            return batcher.form([self._kept.transaction], INVALID).tables
+        except ApplyError as error:
+            relation = error.context.relation or "TABLE"
+            raise SkipError(
+                f"the columns of the Delta table are others than those of the transaction: {error.message}",
+                hint=f"copy the table again: {remedies.resync(subscription.name, relation)}",
+            ) from error
 
     def preview(self) -> Iterator[TablePreview]:
         """Tell what the replay would do, table by table; nothing is changed.
@@ -156,14 +189,13 @@ class Replay:
         If a table has several parts of changes, later ones are compared with the table before all of them.
 
         Raises:
-            TargetError: A Delta table does not exist any more, or does not hold the changes.
+            SkipError: A Delta table does not hold the changes.
+            TargetError: A Delta table does not exist any more.
         """
-        for file in self._files:
-            changes = self._changes(file)
+        for changes in self._tables:
             lost = self._count(changes) if changes.truncated else None
-            yield TablePreview(
-                file.qualified_name, changes.target.path, _commands(changes), lost, self._rows(changes), file.lost
-            )
+            name, path = changes.target.qualified_name, changes.target.path
+            yield TablePreview(name, path, _commands(changes), lost, self._rows(changes), changes.lost)
 
     def apply(self, begin_flush: Callable[[], None] = lambda: None) -> Iterator[TableReplayed]:
         """Apply the changes; what an earlier attempt has committed is left out.
@@ -177,17 +209,18 @@ class Replay:
         Raises:
             ApplyError: A commit failed. Those before it remain; another attempt goes on with it.
             OutcomeUnknown: The connection to Spark was lost; another attempt finds out.
+            SkipError: A Delta table does not hold the changes.
             StateError: A local table cannot be flushed.
         """
         parts: dict[str, int] = {}
-        for file in self._files:
-            part = parts[file.qualified_name] = parts.get(file.qualified_name, 0) + 1
-            replayed = TableReplayed(file.qualified_name)
+        for changes in self._tables:
+            name = changes.target.qualified_name
+            part = parts[name] = parts.get(name, 0) + 1
+            replayed = TableReplayed(name)
             stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
-            context = ApplyContext(self._subscription.origin_name, self._finish_lsn, None, file.qualified_name)
+            context = ApplyContext(self._subscription.origin_name, self._finish_lsn, None, name)
             with error_context(context), stamped(self._spark, stamp):
-                changes = self._changes(file)
-                retry_commit(lambda: self._commit(changes, replayed), changes.target.path)  # noqa: B023 - called at once
+                retry_commit(partial(self._commit, changes, replayed), changes.target.path)
             yield replayed
         LocalTables(partial(place_of, self._spark)).flush(self._paths.values(), begin_flush)
 
@@ -199,18 +232,6 @@ class Replay:
             append_changes(self._spark, changes)
             return
         apply_table(self._spark, changes, conflict="apply_remote", conflicts=count)
-
-    def _changes(self, file: ReplayFile) -> TableChanges:
-        path = self._paths[file.relation]
-        existing_schema(self._spark, path)
-        schema = read_target_schema(self._spark, path, file.mode) or ()
-        try:
-            return file.changes(Target(*file.relation, path, schema, file.mode), Spill(scratch_file))
-        except TargetError as error:
-            raise SkipError(
-                f"the columns of the Delta table are others than those of the transaction: {error.message}",
-                hint=f"copy the table again: {remedies.resync(self._subscription.name, file.qualified_name)}",
-            ) from error
 
     def _count(self, changes: TableChanges) -> int:
         return read_table(self._spark, changes.target.path).count()

@@ -63,7 +63,7 @@ class AddedTables:
         return self._worker is not None and not self._worker.gave_up
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """The error after which the worker gave up."""
         return self._worker.error if self._worker is not None and self._worker.gave_up else None
 

@@ -22,12 +22,7 @@ from bridge.track.recovery import compare
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from structlog.typing import FilteringBoundLogger
-
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from bridge.apply.context import Context
     from bridge.receive.publisher import Publisher, SlotStatus
     from bridge.track.position import ServerHistory
     from bridge.track.recovery import Held
@@ -46,20 +41,9 @@ def refused_by(positions: Held, server: ServerHistory, subscription: str) -> Pub
 class ServerCheck:
     """Checks the server of a subscription, or of a tablesync worker; `publisher` is for catalog queries."""
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        catalog: Catalog,
-        publisher: Publisher,
-        log: FilteringBoundLogger,
-        *,
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._subscription = subscription
-        self._catalog = catalog
-        self._publisher = publisher
-        self._log = log
-        self._stopping = stopping
+    def __init__(self, context: Context, publisher: Publisher) -> None:
+        self._subscription, self._catalog, self._log = context.subscription, context.catalog, context.log
+        self._publisher, self._stopping = publisher, context.waiting
         self._standby: ReplicationConnection | None = None
 
     def look(self) -> ServerHistory:

@@ -14,12 +14,11 @@ from bridge.runtime import faults, remedies
 from bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from bridge.apply.context import Context
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import ReplicationConnection
@@ -35,24 +34,15 @@ class Start:
 
     def __init__(
         self,
-        subscription: Subscription,
-        catalog: Catalog,
+        context: Context,
         publisher: Publisher,
         sync: TableSync | HandledTables,
         published: Mapping[tuple[str, str], PublishedTable],
         check: ServerCheck,
-        log: FilteringBoundLogger,
-        *,
-        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._stopping = stopping
-        self._check = check
-        self._subscription = subscription
-        self._catalog = catalog
-        self._publisher = publisher
-        self._sync = sync
-        self._published = published
-        self._log = log
+        self._subscription, self._catalog, self._log = context.subscription, context.catalog, context.log
+        self._stopping = context.waiting
+        self._publisher, self._sync, self._published, self._check = publisher, sync, published, check
 
     def run(self) -> dict[tuple[str, str], BridgeError]:
         """Create the slot if there is no origin yet, and copy the tables that need it.
@@ -64,7 +54,7 @@ class Start:
             PublisherError: The server or the slot is not the one that the state directory knows, the server refuses, or
                 it lacks an option.
             TargetError: Another subscription writes to a Delta table.
-            SyncError: `stopping` returned True.
+            SyncError: The worker is to stop.
         """
         # checked before a slot is created: a slot that nobody streams from retains WAL
         pgoutput_options(self._subscription, self._publisher.version, binary_readable=True)

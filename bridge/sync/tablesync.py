@@ -46,7 +46,6 @@ from bridge.runtime.errors import (
     TargetBusy,
     TargetError,
 )
-from bridge.runtime.threads import Heartbeat
 from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
 from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
@@ -62,13 +61,9 @@ from protocol.lsn import INVALID
 from protocol.values.pg_type import BUILTIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import SparkSession
-    from structlog.typing import FilteringBoundLogger
-
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from bridge.apply.context import Context
     from bridge.lake.table_position import TablePosition
     from bridge.publication.catalog_picture import CatalogPicture
     from bridge.publication.published_table import PublishedTable
@@ -101,33 +96,16 @@ def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
 class TableSync:
     """Creates, copies and opens the Delta tables of a subscription.
 
-    Args:
-        stopping: Called before each copy, and while one waits for its turn or for a lock on its table; if it returns
-            True, there are no more copies.
-        heartbeat: Beats while a copy advances or waits; None for none.
+    The context's `stopping` is asked before each copy, and while one waits for its turn or for a lock on its table; if
+    it says so, there are no more copies.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        subscription: Subscription,
-        catalog: Catalog,
-        log: FilteringBoundLogger,
-        *,
-        stopping: Callable[[], bool] = lambda: False,
-        copy_limit: CopyLimit | None = None,
-        heartbeat: Heartbeat | None = None,
-    ) -> None:
-        self._heartbeat = heartbeat or Heartbeat()
+    def __init__(self, context: Context, copy_limit: CopyLimit | None = None) -> None:
+        self._subscription, self._spark, self._catalog, self._log, self._stopping, self._heartbeat = context
         self._copy_limit = copy_limit or CopyLimit()
-        self._spark = spark
-        self._subscription = subscription
-        self._catalog = catalog
-        self._log = log
-        self._stopping = stopping
-        self._local = LocalTables(partial(place_of, spark))
-        self._shared = SharedFolders(spark)
-        self._positions = OwnPositions(spark, catalog, subscription.name, log)
+        self._local = LocalTables(partial(place_of, self._spark))
+        self._shared = SharedFolders(self._spark)
+        self._positions = OwnPositions(self._spark, self._catalog, context.name, self._log)
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.

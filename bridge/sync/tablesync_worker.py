@@ -29,13 +29,10 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from bridge.apply.published import Published, kept_types
 from bridge.apply.stream import StreamHistory, recover, spool_folder, stream
+from bridge.apply.stream_worker import StreamWorker
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.worker_status import WorkerStatus
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
 from bridge.runtime import faults, log, remedies
 from bridge.runtime.errors import (
     AnotherServer,
@@ -45,10 +42,8 @@ from bridge.runtime.errors import (
     StreamError,
     counts_in_copy,
     is_own,
-    let_go,
     may_retry,
 )
-from bridge.runtime.threads import backoff_s, jittered_s
 from bridge.spark import session
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
@@ -62,6 +57,7 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
+    from bridge.receive.publisher import Publisher
     from bridge.sync.copy_progress import CopyLimit
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
@@ -83,14 +79,14 @@ def slot_name(subscription: Subscription) -> str:
     return f"pgbridge_{subscription.slot_name[:40]}_{zlib.crc32(name.encode()):08x}_sync"
 
 
-class TableSyncWorker:
-    """A thread that copies tables and brings them up to the subscription's stream. A subscription has one at a time.
+class TableSyncWorker(StreamWorker):
+    """A worker that copies tables and brings them up to the subscription's stream. A subscription has one at a time.
 
     It ends when the tables can be handed over, when there are no tables, when it is stopped, or when a new request may
     remove the reason of its failure.
 
     Args:
-        spark: A session of the worker's own.
+        subscription: The subscription; the worker's own is made of it.
         give_up_after: How many failures in a row end it: of the server, and of other kinds; None for any number.
 
     Attributes:
@@ -108,36 +104,28 @@ class TableSyncWorker:
         give_up_after: tuple[int, int] | None = None,
         copy_limit: CopyLimit | None = None,
     ) -> None:
-        self._copy_limit = copy_limit
-        self._main = subscription
-        self._subscription = subscription.model_copy(
-            update={
-                "name": sync_name(subscription.name),
-                "slot_name": slot_name(subscription),
-                "create_slot": True,
-                "copy_data": True,
-                "two_phase": False,  # with False no prepared transaction has to be handed over
-                "messages": "off",  # the subscription's stream has them
-            }
+        own = {
+            "name": sync_name(subscription.name),
+            "slot_name": slot_name(subscription),
+            "create_slot": True,
+            "copy_data": True,
+            "two_phase": False,  # with False no prepared transaction has to be handed over
+            "messages": "off",  # the subscription's stream has them
+        }
+        super().__init__(
+            subscription.model_copy(update=own),
+            spark,
+            catalog,
+            log.get(subscription.name).bind(worker="tablesync"),
+            thread_name=f"tablesync {subscription.name}",
         )
-        self._name = self._subscription.name
-        self._spark = spark
-        self._catalog = catalog
+        self._copy_limit = copy_limit
         self._give_up_after = give_up_after
-        self._log = log.get(subscription.name).bind(worker="tablesync")
-        self._status = WorkerStatus(catalog, self._name, self._log)
-        self._main_status = WorkerStatus(catalog, subscription.name, self._log)
-        self._stop = threading.Event()
         self._target_lsn: Lsn | None = None
         self._aim: tuple[Lsn, float] | None = None  # the subscription's LSN when last looked at, and the time
-        self._failures = 0
-        self._pause_s = 0.0
         self._streams = False
         self._history = StreamHistory()
         self.within_reach = threading.Event()
-        self.error: Exception | None = None
-        self.gave_up = False
-        self.thread = threading.Thread(target=self._run, name=f"tablesync {subscription.name}", daemon=True)
 
     @staticmethod
     def needed(catalog: Catalog, subscription: str) -> bool:
@@ -163,53 +151,19 @@ class TableSyncWorker:
     # --- attempts ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stop.is_set() and self._main_status.enabled():
-            try:
-                self._attempt()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is recorded and tried again
-                self.within_reach.clear()
-                if self._stop.is_set() or not self._failed(error):
-                    return
-            else:
-                return
-            finally:
-                self._streams = False
-                self._aim = None
-            if not self._pause():
-                return
+        self._attempts()
 
-    def _pause(self) -> bool:
-        """Wait before the next attempt; False if a new request may remove the reason of the failure."""
-        end_s = time.monotonic() + self._pause_s
-        before = refresh.wanted(self._catalog, self._main.name)
-        while time.monotonic() < end_s and self._main_status.enabled() and not self._stop.wait(_LOOK_INTERVAL_S):
-            self._status.write()
-            wanted = refresh.wanted(self._catalog, self._main.name)
-            if wanted is not None and wanted[0]:
-                return False
-            if wanted is not None and before is not None and wanted[-1] != before[-1]:
-                break  # the transaction that failed is to be skipped
-        return True
+    def _failed(self, error: Exception) -> float | None:
+        self.within_reach.clear()
+        return super()._failed(error)
 
-    def _failed(self, error: Exception) -> bool:
-        """Record an error; return whether to try again."""
-        if session.lost(error) is not None:
-            return False  # the daemon starts another JVM, and then another worker
-        self._failures += 1
-        self.error = error
-        longest_s = self._main.retry_max_s
-        self._pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(error) else longest_s)
-        self.gave_up = self._record(error)
-        let_go(error)
-        if self._give_up_after is not None:
-            limit = self._give_up_after[not isinstance(error, PublisherError)]
-            self.gave_up |= self._failures >= limit or not may_retry(error)
-        return not self.gave_up
+    def _is_no_failure(self, error: Exception) -> bool:
+        """Whether it was stopped, or Spark is gone: the daemon starts another JVM, and then another worker."""
+        return self._stop.is_set() or session.lost(error) is not None
 
-    def _record(self, error: Exception) -> bool:
-        """Record an error, and count it; return whether it has disabled the subscription."""
-        at = datetime.now(UTC) + timedelta(seconds=self._pause_s)
-        again = f"The copy is tried again at {at:%F %T} UTC; at once with: {remedies.refresh(self._main.name)}"
+    def _record(self, error: Exception, pause_s: float) -> None:
+        at = datetime.now(UTC) + timedelta(seconds=pause_s)
+        again = f"The copy is tried again at {at:%F %T} UTC; at once with: {remedies.refresh(self._owner_name)}"
         self._status.record_error(error, counter=None, then=again)
         unexpected = not isinstance(error, BridgeError)
         self._log.error(
@@ -217,69 +171,59 @@ class TableSyncWorker:
         )
         try:
             if counts_in_copy(error):
-                refresh.count_sync_error(self._catalog, self._main.name)
-            if self._main.disable_on_error and is_own(error):
-                self._catalog.set_enabled(self._main.name, enabled=False)
-                self._log.warning("subscription disabled because of an error (disable_on_error)")
-                return True
+                refresh.count_sync_error(self._catalog, self._owner_name)
         except StateError as unwritten:
             self._log.error("an error cannot be counted", error=str(unwritten))
-        return False
 
-    def _attempt(self) -> None:
-        """Connect, copy, catch up; return when the tables can be handed over."""
-        with (
-            Publisher(self._subscription.connection, application_name=self._name) as publisher,
-            FilterServer(self._subscription) as filter_server,
-        ):
-            check = ServerCheck(self._subscription, self._catalog, publisher, self._log, stopping=self._stop.is_set)
+    def _gives_up(self, error: Exception, *, disabled: bool) -> bool:
+        self.error, self.gave_up = error, disabled
+        if self._give_up_after is not None:
+            limit = self._give_up_after[not isinstance(error, PublisherError)]
+            self.gave_up |= self._failures >= limit or not may_retry(error)
+        return self.gave_up
+
+    def _ends_pause(self, before: refresh.Wanted | None, wanted: refresh.Wanted | None) -> bool | None:
+        """A new request, which may remove the reason of the failure, is another worker's."""
+        if wanted is not None and wanted[0]:
+            return False
+        skips_now = wanted is not None and before is not None and wanted[-1] != before[-1]
+        return True if skips_now else None  # the transaction that failed
+
+    def _attempt(self) -> bool:
+        """Connect, copy, catch up; returns when the tables can be handed over."""
+        self._streams, self._aim = False, None
+        with self._connected() as (publisher, read_published):
+            check = ServerCheck(self._context, publisher)
             self._clear(publisher, check)
             wanted = self._catalog.rels_by_name(self._name).keys()
             if not wanted:
-                return
-            of_stream = self._catalog.rels_by_name(self._main.name).keys()
-            types = kept_types(publisher, self._catalog, self._main.name)
-            followed = wanted | of_stream
-            published = Published.read(self._subscription, publisher, self._log, filter_server, followed, types)
+                return False
+            published = read_published()
             tables = {name: table for name, table in published.tables.items() if name in wanted}
-            sync = TableSync(
-                self._spark,
-                self._subscription,
-                self._catalog,
-                self._log,
-                stopping=self._stop.is_set,
-                copy_limit=self._copy_limit,
-            )
+            sync = TableSync(self._context, self._copy_limit)
             error = self._copy(sync, publisher, tables, check, missing=sorted(wanted - tables.keys()))
             if error is not None:
                 if not self._any_copied():
                     raise error
-                self._record(error)  # the worker after the hand-over tries these again
+                self._record(error, 0.0)  # the worker after the hand-over tries these again
+                if self.subscription.disable_on_error and is_own(error):
+                    self._disable()
             again = True
             while again:
                 server = check.look()
-                recover(self._subscription, self._spark, self._catalog, self._log, history=self._history)
+                recover(self._context, self._history)
                 subscribed = sync.follow(tables, publisher, server)
                 self._streams = True
                 if self._stop.is_set():
-                    return
+                    return False
                 try:
-                    again = stream(
-                        published,
-                        subscribed,
-                        self._spark,
-                        self._catalog,
-                        check=check,
-                        control=self,
-                        log=self._log,
-                        ignored=lambda _: None,
-                        history=self._history,
-                    )
+                    again = stream(self._context, published, subscribed, self._history, check=check, control=self)
                 except StreamError as error:
                     if not error.retry:  # it comes at every try; a copy under a later snapshot is behind it
-                        refresh.begin_anew(self._catalog, self._main.name)
+                        refresh.begin_anew(self._catalog, self._owner_name)
                     raise
         faults.reach("sync_caught_up")
+        return False
 
     def _copy(
         self,
@@ -291,27 +235,23 @@ class TableSyncWorker:
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
         """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
-        if tables:
-            start = Start(
-                self._subscription, self._catalog, publisher, sync, tables, check, self._log, stopping=self._stop.is_set
-            )
-            if errors := start.run():
-                return max(errors.values(), key=is_own)
-        return not_found(missing[0], self._main.name) if missing else None
+        if tables and (errors := Start(self._context, publisher, sync, tables, check).run()):
+            return max(errors.values(), key=is_own)
+        return not_found(missing[0], self._owner_name) if missing else None
 
     def _any_copied(self) -> bool:
         return any(rel.state in _COPIED for rel in self._catalog.rels(self._name))
 
     def _clear(self, publisher: Publisher, check: ServerCheck) -> None:
         """Drop a slot that is not needed any more, or whose stream cannot be continued."""
-        slot = self._subscription.slot_name
+        slot = self.subscription.slot_name
         status = publisher.slot(slot)
         row = self._catalog.subscription(self._name)
         if not self._catalog.rels(self._name):  # a later refresh removed the tables again
             if row is None or row.slot_state is None:  # there is no slot, or another one of the same name
-                refresh.slot_dropped(self._catalog, self._main.name)
+                refresh.slot_dropped(self._catalog, self._owner_name)
                 return
-            refresh.begin_anew(self._catalog, self._main.name)
+            refresh.begin_anew(self._catalog, self._owner_name)
         elif self._catalog.remote_lsn(self._name) is not None:
             anew = not self._any_copied()
             try:
@@ -323,7 +263,7 @@ class TableSyncWorker:
                 self._log.warning("added tables are copied again", relations=relations, reason=error.message)
                 anew = True
             if anew:
-                refresh.begin_anew(self._catalog, self._main.name)
+                refresh.begin_anew(self._catalog, self._owner_name)
         row = self._catalog.subscription(self._name)
         if row is None or row.slot_state != refresh.DROPPING:
             return
@@ -332,7 +272,7 @@ class TableSyncWorker:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")
         shutil.rmtree(spool_folder(self._catalog, self._name), ignore_errors=True)
-        refresh.slot_dropped(self._catalog, self._main.name)
+        refresh.slot_dropped(self._catalog, self._owner_name)
 
     # --- control of the stream --------------------------------------------------------------------------------------
 
@@ -347,7 +287,7 @@ class TableSyncWorker:
             return False
         if (target_lsn := self._target_lsn) is not None:
             return progress.durable_lsn < target_lsn
-        remote_lsn = self._catalog.remote_lsn(self._main.name)
+        remote_lsn = self._catalog.remote_lsn(self._owner_name)
         if remote_lsn is not None and (self._aim is None or progress.durable_lsn >= self._aim[0]):
             now_s = time.monotonic()
             if progress.durable_lsn >= remote_lsn or (self._aim and now_s - self._aim[1] <= _WITHIN_REACH_S):
@@ -358,7 +298,7 @@ class TableSyncWorker:
     def report(self, progress: Progress) -> bool:
         """Go on as long as the subscription is enabled."""
         del progress
-        return self._main_status.enabled()
+        return self._owner_status.enabled()
 
     def origin_advanced(self) -> None:
         """Something became durable: errors before it no longer count."""

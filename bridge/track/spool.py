@@ -6,7 +6,7 @@ that is rolled back. A file is read in chunks of bounded size. PostgreSQL's coun
 `stream_open_file` in worker.c and the walsender's spill files.
 
 The catalog's table `prepared` names the files to keep. All others were left by an earlier process: the server sends
-their transactions again.
+their transactions again. A skipped transaction is kept as such a file, too (`bridge.skipped.kept_transaction`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MAGIC = b"pgbridge spool 1\n"
 _BLOCK = struct.Struct("<cIQ")  # kind, messages, bytes of payload
 _CRC = struct.Struct("<I")  # CRC-32 of header and payload, between the two
-_ROWS, _EVENT, _FOOTER = b"R", b"E", b"F"
+_ROWS, _EVENT, _OPERATIONS, _FOOTER = b"R", b"E", b"O", b"F"
 _BLOCK_ROWS = 50_000
 _BLOCK_BYTES = 4 << 20
 """A block is about as large at most: between two, the receiver may have a status update to send."""
@@ -60,12 +60,16 @@ class SpoolFile:
     Attributes:
         rows: Number of row messages in it.
         relation_ids: The relations that its changes belong to.
+        operations: What each row becomes, where that is kept with them: uint8, one for each row.
+        noted: What else is kept with them, as JSON has it.
     """
 
     path: Path
     rows: int = 0
     relation_ids: set[int] = field(default_factory=set)
     largest_row: LargestRow = field(default=(0, 0), compare=False)  # of those that this process has written
+    operations: np.ndarray | None = field(default=None, compare=False)
+    noted: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
@@ -114,7 +118,7 @@ class SpoolFile:
             between()
 
     def keep(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
-        """Move a prepared transaction's remaining changes and its attributes into the file, and make it durable.
+        """Move a transaction's remaining changes and its attributes into the file, and make it durable.
 
         When it returns, the transaction survives a power cut.
 
@@ -126,6 +130,7 @@ class SpoolFile:
         footer = {
             "gid": transaction.gid,
             "xid": transaction.xid,
+            "ending": transaction.ending.name,
             "prepare_lsn": str(transaction.commit_lsn),
             "end_lsn": str(transaction.end_lsn),
             "prepare_time_us": transaction.commit_time_us,
@@ -134,8 +139,11 @@ class SpoolFile:
             "aborted": sorted(transaction.aborted),
             "relations": [encode(relation).hex() for relation in transaction.relations],
             "rows": self.rows,
+            "noted": self.noted,
         }
         with _writing(self.path), self.path.open("ab") as file:
+            if self.operations is not None:
+                _write_block(file, _OPERATIONS, len(self.operations), self.operations.tobytes())
             _write_block(file, _FOOTER, 1, json.dumps(footer).encode())
             file.flush()
             between()
@@ -144,13 +152,17 @@ class SpoolFile:
 
     @classmethod
     def load(cls, path: Path) -> Transaction:
-        """Read the prepared transaction that `keep` wrote; raise a StateError if the file is missing or damaged."""
+        """Read the transaction that `keep` wrote; raise a StateError if the file is missing or damaged."""
         footer: dict[str, Any] | None = None
+        operations: np.ndarray | None = None
         for kind, _, payload in _blocks(path):
             footer = json.loads(payload) if kind == _FOOTER else None
+            if kind == _OPERATIONS:
+                operations = np.frombuffer(payload, np.uint8)
         if footer is None:
-            raise _damaged(path, "it ends before the prepared transaction does")
+            raise _damaged(path, "it ends before the transaction does")
         relations = [decode(bytes.fromhex(text)) for text in footer["relations"]]
+        relation_ids = {r.relation_id for r in relations if isinstance(r, Relation)}
         return Transaction(
             footer["xid"],
             Lsn.parse(footer["prepare_lsn"]),
@@ -161,8 +173,8 @@ class SpoolFile:
             in_stream=footer["in_stream"],
             aborted=set(footer["aborted"]),
             gid=footer["gid"],
-            ending=Ending.PREPARE,
-            spooled=cls(path, footer["rows"], {r.relation_id for r in relations if isinstance(r, Relation)}),
+            ending=Ending[footer.get("ending", "PREPARE")],
+            spooled=cls(path, footer["rows"], relation_ids, operations=operations, noted=footer.get("noted", {})),
         )
 
     def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[MessageArray, Events]]:
@@ -312,8 +324,7 @@ def _blocks(path: Path, only: bytes | None = None) -> Iterator[tuple[bytes, int,
 def _damaged(path: Path, reason: str) -> StateError:
     return StateError(
         f"spool file {path} is damaged: {reason}",
-        hint="the file holds a prepared transaction that was confirmed, so the publisher does not send it again: "
-        "restore the file, or copy the tables again",
+        hint="the publisher does not send the transaction in it again: restore the file, or copy the tables again",
     )
 
 

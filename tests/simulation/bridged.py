@@ -17,6 +17,7 @@ import structlog
 from bridge.apply import applier as applier_module
 from bridge.apply import stream
 from bridge.apply.applier import Applier
+from bridge.apply.context import Context
 from bridge.apply.record import finish_batch
 from bridge.apply.stream import StreamHistory, recover
 from bridge.batch.batch import Batch, TableChanges
@@ -205,10 +206,11 @@ class MemoryBridge:
 
     def _stream(self, catalog: Catalog) -> None:
         log, server = structlog.get_logger(), self.server
-        check = ServerCheck(self.subscription, catalog, server, log)  # type: ignore[arg-type]
+        context = Context(self.subscription, self.session, catalog, log)
+        check = ServerCheck(context, server)  # type: ignore[arg-type]
         history = check.look()
-        recover(self.subscription, self.session, catalog, log, history=StreamHistory())
-        sync = _Copies(self.session, self.subscription, catalog, log)
+        recover(context, StreamHistory())
+        sync = _Copies(context)
         snapshot = (server.end_lsn, server.timeline, {table: server.rows(table) for table in server.tables})
         if catalog.remote_lsn(NAME) is None:
             catalog.set_slot(NAME, slot_name=NAME, slot_state="creating", system_identifier="7")
@@ -235,7 +237,7 @@ class MemoryBridge:
         self.streaming()
         transactions = server.stream(start_lsn)
         check.admitted()
-        applier = Applier(self.session, catalog, subscription=NAME, origin_name=f"pgbridge_{NAME}")
+        applier = Applier(context)
         singly = catalog.skip_lsn(NAME) is not None or catalog.last_error(NAME) is not None
         size = 1 if singly else self.batch_transactions
         for at in range(0, len(transactions), size):

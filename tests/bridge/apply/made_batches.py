@@ -5,28 +5,29 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from bridge.apply.applier import Applier
+from bridge.apply.context import Context
 from bridge.apply.undo import BatchUndo
 from bridge.batch.batch import Batch
+from bridge.config.config import Subscription
 from bridge.lake.log.durable import LocalTables
 from bridge.runtime import faults, log
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
 
 
-def applier(spark, catalog, **options):
-    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
+def context(spark, catalog, name="sub", **options):
+    """What the parts of a subscription's worker share."""
+    subscription = Subscription(name=name, connection="", publications=("pub",), warehouse="/lake", **options)
+    return Context(subscription, spark, catalog, log.get(name))
+
+
+def applier(spark, catalog, *, conflict="error", unrepresentable="error", **options):
+    return Applier(context(fork(spark), catalog, conflict=conflict, unrepresentable=unrepresentable), **options)
 
 
 def settling(spark, catalog, messages_path=None):
     """What a later process has for the batch that an earlier one has left."""
-    return BatchUndo(
-        fork(spark),
-        catalog,
-        subscription="sub",
-        messages_path=messages_path,
-        local=LocalTables(),
-        log=log.get("sub"),
-    )
+    return BatchUndo(context(fork(spark), catalog), messages_path, LocalTables())
 
 
 def batch(*tables):

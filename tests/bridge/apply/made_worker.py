@@ -7,11 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from bridge.apply.context import Context
 from bridge.apply.next_batch import Growth
 from bridge.apply.worker import ApplyWorker, Stream
 from bridge.batch.batch import Batch, TableChanges
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
+from bridge.config.config import Subscription
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.runtime import log
 from bridge.runtime.errors import ApplyContext, ApplyError
@@ -25,6 +27,7 @@ from protocol.stream.transactions import Transaction
 from protocol.values.types import resolve
 
 ENDS = tuple(range(110, 210, 10))
+SUBSCRIPTION = Subscription(name="sub", connection="", publications=("pub",), warehouse="/lake")
 LIMITS = BatchLimits(max_rows=10, max_bytes=1 << 20, max_age_s=0.0)
 TARGET = Target("public", "t", "/t", target_schema([("id", pa.int64())]))
 COLUMNS = (TargetColumn("id", resolve(20, -1)),)
@@ -180,18 +183,8 @@ class Parts:
             self.progress,
             self.growth,
             self.maintenance,
-            self.heartbeat,
             self.observer,
             self.certify,
         )
-        loop = ApplyWorker(
-            "sub",
-            stream,
-            parts,
-            parts,
-            self.catalog,
-            limits=LIMITS,
-            control=parts,
-            log=log.get("sub"),
-        )
-        return loop.run()
+        context = Context(SUBSCRIPTION, parts, self.catalog, log.get("sub"), heartbeat=self.heartbeat)
+        return ApplyWorker(context, stream, parts, parts, parts, limits=LIMITS).run()

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JNetworkError
 from structlog.testing import capture_logs
 
 from bridge.batch.batch import Batch
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog import commits, notes
 from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.catalog.held import ahead_of_origin, note_timeline
@@ -27,12 +28,15 @@ from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table_position import table_position
 from bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError
+from bridge.skipped.kept_transaction import read
 from bridge.spark.session import fork
 from bridge.targets.target import Target
 from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content
+from tests.bridge.batch.streamed import transaction
+from tests.bridge.skipped.kept import message, relation, types
 
 
 def test_apply_moves_the_origin_and_forgets_the_intent_and_the_error(spark, catalog, target):
@@ -294,13 +298,16 @@ def test_a_batch_is_not_taken_back_while_the_outcome_of_one_of_its_commits_is_un
 def test_a_skipped_transaction_is_kept_and_passed(spark, catalog, target, tmp_path):
     """Nothing of it is in the target; crash before it is recorded, and it is kept once more."""
     catalog.set_skip_lsn("sub", Lsn(0x18))
-    one = batch(changes(target, (INSERT, None, 1, "a")))
+    definition = relation("t", 1)
+    routes = Routes({("public", "t"): Subscribed(target, INVALID)})
+    skipped = transaction(Lsn(0x18), definition, message(1, INSERT, None, 1, "a"))
+    one = Batcher("pgbridge_sub", routes, types).form([skipped], Lsn(0x10))
     with failing(Cut(), "skipped_written"), pytest.raises(Cut):
         applier(spark, catalog).skip(one, Lsn(0x18), tmp_path / "skipped")
     assert catalog.skip_lsn("sub") == 0x18
     path = applier(spark, catalog).skip(one, Lsn(0x18), tmp_path / "skipped")
     assert path == tmp_path / "skipped" / "0-18" / "sub"
-    assert pq.read_table(path / "public.t.parquet")["new"].to_pylist() == [{"id": 1, "note": "a"}]
+    assert read(path).followed.keys() == {definition}
     assert content(spark, target) == []
     assert (catalog.remote_lsn("sub"), catalog.skip_lsn("sub")) == (0x20, None)
 

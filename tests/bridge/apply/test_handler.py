@@ -15,7 +15,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.held import fence_lsn
 from bridge.runtime.errors import ApplyError, OutcomeUnknown
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_batches import batch
+from tests.bridge.apply.made_batches import batch, context
 from tests.bridge.apply.made_worker import changes_of
 
 
@@ -33,9 +33,8 @@ def applier(catalog, monkeypatch):
     monkeypatch.setattr(module, "change_frame", lambda *arguments: f"changes of {arguments[1].target.name}")
 
     def make(handler, fences: list[Lsn] | None = None):
-        spark: Any = None
         fence = (fences if fences is not None else []).append
-        return HandlerApplier(spark, catalog, handler, subscription="sub", origin_name="pgbridge_sub", fence=fence)
+        return HandlerApplier(context(None, catalog), handler, fence=fence)
 
     return make
 

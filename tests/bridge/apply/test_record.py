@@ -11,6 +11,7 @@ from bridge.batch.batch import Batch
 from bridge.catalog import commits
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, ColumnRow, RelRow
+from bridge.skipped.kept_transaction import read
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Transaction
@@ -68,7 +69,9 @@ def test_the_origin_passes_held_batches_with_the_last_one(catalog, tmp_path):
 
 
 def test_a_skipped_transaction_is_kept(catalog, tmp_path):
-    path = skip_batch(catalog, "sub", batch(), Lsn(24), tmp_path / "skipped")
-    assert path.is_dir()
+    one = batch()
+    one.items = [Transaction(7, Lsn(24), 0, Lsn(32))]
+    path = skip_batch(catalog, "sub", one, Lsn(24), tmp_path / "skipped")
+    assert read(path).transaction.commit_lsn == Lsn(24)
     assert catalog.remote_lsn("sub") == Lsn(32)
     assert catalog.columns("sub") == {}

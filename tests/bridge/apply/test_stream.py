@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.apply import stream as pipeline
+from bridge.apply.context import Context
 from bridge.apply.stream import StreamHistory, recover
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
@@ -44,11 +45,16 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
 
     monkeypatch.setattr(pipeline, "_stream", attempt)
     publisher = SimpleNamespace(flush_lsn=lambda: Lsn(500))
-    published = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
-    catalog = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
+    published: Any = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
+    catalog: Any = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
     control = SimpleNamespace(should_continue=should_continue, origin_advanced=None, report=None)
-    others: Any = {"check": None, "control": control, "log": log.get(), "ignored": None, "history": StreamHistory()}
-    positional: Any = (published, {}, None, catalog)
+    others: Any = {"check": None, "control": control}
+    positional: Any = (
+        Context(published.subscription, cast("Any", None), catalog, log.get()),
+        published,
+        {},
+        StreamHistory(),
+    )
 
     def stream():
         return pipeline.stream(*positional, **others)
@@ -88,10 +94,10 @@ class Undo:
 
     asked: list[str]
 
-    def __init__(self, _spark, catalog, *, subscription, messages_path, local, log):
+    def __init__(self, context, messages_path, _local):
         assert messages_path is None
-        self._has_batch = lambda: catalog.batch(subscription) is not None
-        self._drop = lambda: catalog.drop_batch(subscription)
+        self._has_batch = lambda: context.catalog.batch(context.name) is not None
+        self._drop = lambda: context.catalog.drop_batch(context.name)
 
     def undo(self):
         self.asked.append("undo")
@@ -127,13 +133,13 @@ def test_a_batch_that_was_cut_short_is_settled_before_the_stream_begins(
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("sub", enabled=True)
         catalog.create_origin("sub", Lsn(100), "inc", [])
-        recover(subscription, spark, catalog, log.get(), history=history)
+        recover(Context(subscription, spark, catalog, log.get()), history)
         assert Undo.asked == ["keep what is ahead"]
         Undo.asked.clear()
         catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120), alters=alters))
         meanwhile(catalog, monkeypatch)
         for _ in range(2):
-            recover(subscription, spark, catalog, log.get(), history=history)
+            recover(Context(subscription, spark, catalog, log.get()), history)
         assert Undo.asked[0] == asked
         assert set(Undo.asked[1:]) == {"keep what is ahead"}
         assert catalog.batch("sub") is None
@@ -153,7 +159,7 @@ def test_the_machine_loses_power(tmp_path, monkeypatch):
         catalog.create_origin("sub", Lsn(100), "inc", [])
         catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
         monkeypatch.setattr("bridge.catalog.catalog._BOOT_ID", boot_id)
-        recover(subscription, cast("Any", None), catalog, log.get(), history=StreamHistory())
+        recover(Context(subscription, cast("Any", None), catalog, log.get()), StreamHistory())
     assert Undo.asked[0] == "undo"
 
 
@@ -167,7 +173,7 @@ def test_a_handlers_batch_becomes_a_fence(tmp_path):
         catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
         catalog.begin_undo("sub")
         history = StreamHistory(handler=handling)
-        recover(subscription, cast("Any", None), catalog, log.get(), history=history)
+        recover(Context(subscription, cast("Any", None), catalog, log.get()), history)
         assert (catalog.batch("sub"), fence_lsn(catalog, "sub")) == (None, 120)
         row = catalog.subscription("sub")
         assert row is not None

@@ -21,7 +21,7 @@ from bridge.spark.session import fork
 from protocol.codec.messages import LogicalMessage
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Transaction
-from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
+from tests.bridge.apply.made_batches import Cut, applier, batch, context, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 
 
@@ -246,7 +246,7 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     messages.ensure(spark, path)
     catalog.register("other", enabled=True)
     catalog.create_origin("other", Lsn(0x10), "inc", [])
-    other = Applier(fork(spark), catalog, subscription="other", origin_name="o", messages_path=path)
+    other = Applier(context(fork(spark), catalog, "other"), messages_path=path)
     ours = applier(spark, catalog, messages_path=path)
 
     def at(lsn, finish_lsn=None):

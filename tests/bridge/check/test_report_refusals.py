@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.check import report
 from bridge.check.finding import passed
@@ -224,11 +225,11 @@ def test_two_subscriptions(pgbridge, publisher, tmp_path, monkeypatch, first, se
         errors: list[str] = []
         for subscription in config.load(file).subscription.values():
             catalog.register(subscription.name, enabled=True)
-            sync = TableSync(NO_SPARK, subscription, catalog, log.get())
+            context = Context(subscription, NO_SPARK, catalog, log.get())
             with Publisher(subscription.connection, application_name="test") as server:
                 published = {(table.namespace, table.name): table for table in server.tables(["pub"])}
-                check = ServerCheck(subscription, catalog, server, log.get())
-                start = Start(subscription, catalog, server, sync, published, check, log.get())
+                check = ServerCheck(context, server)
+                start = Start(context, server, TableSync(context), published, check)
                 monkeypatch.setattr(ReplicationConnection, "create_slot", not_yet)
                 with pytest.raises(PublisherError if errors == [] else BridgeError) as caught:
                     start.run()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from delta.exceptions import base
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from structlog.testing import capture_logs
 
-from bridge.apply.applier import Applier
 from bridge.batch.batch import Batch
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
@@ -25,7 +23,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import TargetBusy
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_batches import settling
+from tests.bridge.apply.made_batches import applier, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 
 
@@ -67,10 +65,6 @@ def catalog(tmp_path):
     catalog.create_origin("sub", Lsn(0x10), "inc", [])
     yield catalog
     catalog.close()
-
-
-def applier(spark: Any, catalog: Catalog) -> Applier:
-    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
 
 
 class Merging:

@@ -47,7 +47,8 @@ def test_it_counts_what_it_writes_and_is_left_out_the_second_time(spark, path):
         with stamped(session, STAMP), transaction(session, path) as begun:
             counter = RowCounter(session)
             frame = read_table(session, path).filter(counter.counting(F.col("id") < 5))
-            assert begun.overwrite(frame.select((F.col("id") + 1).alias("id"))) == made
+            written = begun.overwrite(frame.select((F.col("id") + 1).alias("id")))
+            assert (written is not None and written.version == begun.read_version + 1) == made
             assert counter.rows == rows
     assert table_version(spark, path) == 2
     row = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()[0]

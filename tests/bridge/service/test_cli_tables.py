@@ -30,6 +30,7 @@ TABLE: dict[str, Any] = {
         (["verify", "nothing"], 2, "nothing"),
         (["snapshot", "--at", "soon"], 2, '"soon" is not a position'),
         (["replay", "shop", "--lsn", "here"], 2, "here"),
+        (["skip", "shop", "--lsn", "0/18", "--show"], 1, "was skipped by subscription"),
     ],
 )
 def test_what_is_refused_before_spark_starts(two, arguments, code, text):

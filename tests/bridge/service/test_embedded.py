@@ -10,6 +10,7 @@ import pytest
 
 import pgbridge
 from bridge.runtime import faults
+from bridge.skipped.kept_transaction import FILE
 from pgbridge import ApplyError, ConfigError, SkipError, StateError, Subscription
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.bridge.subscribed import wait_until
@@ -252,7 +253,7 @@ def test_a_transaction_that_it_does_not_take_is_found_and_skipped(publisher, sub
     made.enable()
     made.for_each_batch(into, spark=spark, until_caught_up=True)
     assert rows(spark, into, "t", "new.id") == [(1,), (2,), (4,), (5,)]
-    assert list((tmp_path / "state/skipped").rglob("public.t.parquet"))
+    assert list((tmp_path / "state/skipped").rglob(FILE))
     made.drop()
     assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
     assert made.remote_lsn is None

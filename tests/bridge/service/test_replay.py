@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 
@@ -13,13 +12,12 @@ from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.lock import locked
 from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import SkipError, StateError
-from bridge.service.replay import _check_begun, replay
-from bridge.skipped import replayable
+from bridge.service.replay import _check_begun, replay, show_skipped
+from bridge.skipped.kept_transaction import folder_of, write
+from protocol.codec.messages import Insert
 from protocol.lsn import Lsn
-from tests.bridge.skipped.test_skipped_transactions import CHANGES, of
+from tests.bridge.batch.streamed import LOG, T, batcher, insert, subscribed, text, transaction
 
-NO_SPARK: Any = None
-SKIPPER = replayable.Skipper("pgbridge/1/shop/x", {})
 SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
 
 
@@ -29,12 +27,16 @@ def no_spark(*_):
     yield
 
 
+def skip(state_dir, one, *tables):
+    """Keep a transaction of table t as a skipped one."""
+    batch = batcher(*(tables or [subscribed(T)])).attempt([one], Lsn(0x10))
+    write(batch, state_dir / "skipped", "shop", origin="pgbridge/1/shop/x", relids={})
+
+
 @pytest.fixture
 def shop(tmp_path):
     """A state directory with a subscription, and the transaction that finished at 0/18."""
-    folder = tmp_path / "skipped" / "0-18" / "shop"
-    folder.mkdir(parents=True)
-    replayable.write(of(CHANGES), folder, SKIPPER)
+    skip(tmp_path, transaction(0x18, T, insert(1, "a")))
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("shop", enabled=True)
         catalog.create_origin("shop", Lsn(0x20), "abc", [])
@@ -58,7 +60,7 @@ def test_no_such_transaction(shop):
 
 
 def test_replayed_before(shop):
-    done = shop.state_dir / "skipped" / "0-18" / "shop" / "replay" / "replayed.json"
+    done = shop.state_dir / "skipped" / "0-18" / "shop" / "replayed.json"
     done.write_text(json.dumps({"time": "yesterday"}))
     assert refused(shop) == "the transaction that finished at 0/18 was replayed at yesterday"
 
@@ -87,9 +89,21 @@ def test_an_attempt_that_may_not_have_reached_the_disk(tmp_path, found):
 
 
 def test_nothing_published(shop, tmp_path):
-    folder = tmp_path / "skipped" / "0-28" / "shop"
-    folder.mkdir(parents=True)
-    replayable.write(of(None), folder, SKIPPER)
+    skip(tmp_path, transaction(0x28, T, insert(1, "a")), subscribed(LOG))
     assert list(replay(shop, SHOP, "0/28", started=no_spark)) == [
         "the transaction that finished at 0/28 has no changes that are published"
     ]
+
+
+def test_one_that_cannot_be_replayed_can_be_shown(shop, tmp_path):
+    skip(tmp_path, transaction(0x28, T, Insert(1, (text(1 << 40), text("a")))))
+    said = refused(shop, "0/28")
+    assert "the transaction cannot be replayed: it could not be decoded: " in said
+    assert "to see what it held, run: pgbridge skip shop --lsn 0/28 --show" in said
+    assert json.loads(next(show_skipped(shop, SHOP, "0/28")))["replay"].startswith("not possible: ")
+    assert [json.loads(line).get("new") for line in show_skipped(shop, SHOP, "0/18")] == [None, {"id": 1, "note": "a"}]
+
+
+def test_what_an_earlier_version_kept(shop):
+    folder_of(shop.state_dir / "skipped", "shop", "0/28").mkdir(parents=True)
+    assert "its Parquet files show the changes" in refused(shop, "0/28")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from bridge.batch.batch import Batch
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog.catalog_rows import RelRow
 from bridge.config.config import Subscription
 from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake.commit.writes import append_rows
 from bridge.runtime.errors import ApplyError, SkipError
-from bridge.skipped import replayable
+from bridge.skipped.kept_transaction import FILE, folder_of, read
 from bridge.skipped.replay import Replay, TablePreview, TableReplayed, lines_of
-from bridge.skipped.replayable import Skipper
 from bridge.spark.session import fork
-from protocol.lsn import Lsn
-from tests.bridge.apply.made_targets import changes, empty_target
+from protocol.codec.messages import Relation, Truncate, Update
+from protocol.lsn import INVALID, Lsn
+from tests.bridge.apply.made_targets import empty_target
+from tests.bridge.batch.streamed import text, transaction
+from tests.bridge.skipped.kept import FINISH, ORIGIN, kept, message, relation, types
 
-FINISH = Lsn(0x18)
-ORIGIN = "pgbridge/1/sub/x"
-RELIDS = {("public", name): 700 for name in "tu"}
 SUBSCRIPTION = Subscription(name="sub", connection="", publications=("pub",), warehouse="/lake")
+T, U = relation("t", 1), relation("u", 2)
 
 
 @pytest.fixture
@@ -31,21 +34,25 @@ def made(spark, tmp_path):
         append_rows(spark.createDataFrame([(i, f"row {i}") for i in (1, 2, 3)], "id long, note string"), target.path)
 
     def make(*tables, lsn=0, state="r", without=(), relid=700, origin=ORIGIN, copying=(), waits=None):
-        folder = tmp_path / "0-18"
-        if not folder.exists():
-            folder.mkdir()
-            made = [changes(targets[name], *rows, **options) for name, rows, options in tables]
-            replayable.write(Batch(Lsn(0x10), Lsn(0x20), FINISH, 7, 1, 1, made), folder, Skipper(ORIGIN, RELIDS))
+        folder = folder_of(tmp_path, "sub", str(FINISH))
+        if not (folder / FILE).exists():
+            messages = [one for definition, *rows in tables for one in (definition, *_messages(definition, rows))]
+            routes = Routes({("public", name): Subscribed(target, INVALID) for name, target in targets.items()})
+            batch = Batcher("pgbridge_sub", routes, types).form([transaction(FINISH, *messages)], Lsn(0x10))
+            kept(batch, tmp_path)
         rels = {
             ("public", name): RelRow("public", name, state, Lsn(lsn), target.path, relid, waits=waits)
             for name, target in targets.items()
             if name not in without
         }
-        files = replayable.read(folder)
         session = fork(spark)
-        return Replay(session, SUBSCRIPTION, app_id=origin, finish_lsn=FINISH, files=files, rels=rels, copying=copying)
+        return Replay(session, SUBSCRIPTION, app_id=origin, kept=read(folder), types=types, rels=rels, copying=copying)
 
     return make
+
+
+def _messages(definition: Relation, rows):
+    return [row if isinstance(row, Truncate | Update) else message(definition.relation_id, *row) for row in rows]
 
 
 @pytest.fixture
@@ -58,7 +65,7 @@ ROWS = [(INSERT, None, 1, "again"), (UPDATE, None, 2, "new"), (DELETE, 9, None, 
 
 
 def test_rows_are_overwritten_and_conflicts_counted(made, rows_of):
-    replay = made(("t", ROWS, {}))
+    replay = made((T, *ROWS))
     (shown,) = replay.preview()
     assert shown.changes == {"INSERT": 1, "UPDATE": 1, "DELETE": 1}
     assert list(lines_of(shown)) == [
@@ -75,7 +82,7 @@ def test_rows_are_overwritten_and_conflicts_counted(made, rows_of):
 
 def test_what_is_cut_short_goes_on_where_it_was(made, rows_of, spark):
     """Nothing is applied a second time: what came in between stays."""
-    replay = made(("t", ROWS, {}), ("u", [(INSERT, None, 4, "four")], {}))
+    replay = made((T, *ROWS), (U, (INSERT, None, 4, "four")))
     begun = replay.apply()
     assert next(begun).relation == "public.t"
     begun.close()
@@ -87,13 +94,15 @@ def test_what_is_cut_short_goes_on_where_it_was(made, rows_of, spark):
 
 
 def test_parts_of_a_table_come_in_order(made, rows_of):
-    replay = made(("t", [(INSERT, None, 4, "first")], {}), ("t", [(UPDATE, None, 4, "second")], {}))
+    full = replace(T, replica_identity="f")
+    whole = Update(1, (text(4), text("third")), old_tuple=(text(4), text("second")))
+    replay = made((T, (INSERT, None, 4, "first"), (UPDATE, None, 4, "second")), (full, whole))
     assert len(list(replay.apply())) == 2
-    assert rows_of("t")[-1] == (4, "second")
+    assert rows_of("t")[-1] == (4, "third")
 
 
 def test_truncate(made, rows_of):
-    replay = made(("t", [(INSERT, None, 4, "four")], {"truncated": True}))
+    replay = made((T, Truncate((1,)), (INSERT, None, 4, "four")))
     (shown,) = replay.preview()
     assert list(lines_of(shown)) == ["public.t: TRUNCATE of 3 rows, then 1 INSERT"]
     list(replay.apply())
@@ -102,7 +111,9 @@ def test_truncate(made, rows_of):
 
 def test_a_table_without_a_key(made, rows_of):
     """Rows are found by all their values; what happens to them is not told before."""
-    replay = made(("t", [(INSERT, None, 1, "row 1")], {"key": ()}))
+    replay = made(
+        (replace(T, columns=tuple(replace(one, is_key=False) for one in T.columns)), (INSERT, None, 1, "row 1"))
+    )
     (shown,) = replay.preview()
     assert shown == TablePreview("public.t", replay._paths["public", "t"], {"INSERT": 1}, None, None)
     list(replay.apply())
@@ -111,7 +122,7 @@ def test_a_table_without_a_key(made, rows_of):
 
 def test_a_row_that_would_move_is_not_there(made, rows_of):
     """The result depends on each change in turn, so it is not told before; the row does not come to be."""
-    replay = made(("t", [(UPDATE, 8, 9, "moved")], {}))
+    replay = made((T, (UPDATE, 8, 9, "moved")))
     (shown,) = replay.preview()
     assert shown.rows is None
     assert next(replay.apply()).conflicts == {"update_missing": 1}
@@ -119,7 +130,7 @@ def test_a_row_that_would_move_is_not_there(made, rows_of):
 
 
 def test_a_table_that_was_copied_since_has_it_already(made, rows_of):
-    replay = made(("t", ROWS, {}), lsn=0x19)
+    replay = made((T, *ROWS), lsn=0x19)
     assert replay.copied_since == ["public.t"]
     assert (list(replay.preview()), list(replay.apply())) == ([], [])
     assert rows_of("t")[0] == (1, "row 1")
@@ -138,11 +149,18 @@ def test_a_table_that_was_copied_since_has_it_already(made, rows_of):
 )
 def test_tables_that_cannot_have_it(made, options, error):
     with pytest.raises(SkipError, match=error):
-        made(("t", ROWS, {}), **options)
+        made((T, *ROWS), **options)
+
+
+def test_the_columns_are_others_by_now(made, spark, tmp_path):
+    """A column that is gone is told, with what to do; nothing is changed."""
+    spark.sql(f"CREATE OR REPLACE TABLE delta.`{tmp_path / 't'}` (id BIGINT, text STRING) USING delta").collect()
+    with pytest.raises(SkipError, match='is missing replicated column: "note"(.|\n)*refresh sub --resync public.t'):
+        list(made((T, *ROWS)).preview())
 
 
 def test_an_error_has_the_finish_lsn(made, rows_of, spark):
-    replay = made(("t", ROWS, {}))
+    replay = made((T, *ROWS))
     spark.sql(
         f"ALTER TABLE delta.`{replay._paths['public', 't']}` ADD CONSTRAINT short CHECK (note <> 'new')"
     ).collect()

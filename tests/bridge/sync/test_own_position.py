@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.config.config import Subscription
@@ -42,7 +43,7 @@ class World:
         self.catalog.create_origin(name, Lsn(0x30), "inc", [rel], 1)
         subscription = Subscription(name="shop", connection="", publications=("p",), warehouse=str(folder))
         subscription = subscription.model_copy(update={"name": name})
-        self.sync = TableSync(self.session, subscription, self.catalog, structlog.get_logger())
+        self.sync = TableSync(Context(subscription, self.session, self.catalog, structlog.get_logger()))
         self.commit(0x10, "copy", copy_number=1)
         self.commit(0x20)
         self.commit(0x30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from bridge.apply.context import Context
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.refresh import RefreshRow
@@ -109,7 +110,7 @@ def taken(bridge, *tables, copy_data=True):
     """Ask, and take up; what was logged."""
     name = bridge.subscription.name
     refresh.ask(bridge.catalog, name, tables or [None], copy_data=copy_data)
-    sync = TableSync(bridge.spark, bridge.subscription, bridge.catalog, log.get())
+    sync = TableSync(Context(bridge.subscription, bridge.spark, bridge.catalog, log.get()))
     with capture_logs() as events, Publisher(bridge.subscription.connection, application_name="test") as publisher:
         published = {(table.namespace, table.name): table for table in publisher.tables(["pub"])}
         Refresh(name, bridge.catalog, sync, log.get()).take_up(

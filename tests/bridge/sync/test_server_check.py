@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.catalog.held import held, note_timeline
@@ -20,6 +21,7 @@ from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvance
 from bridge.sync.server_check import ServerCheck, refused_by
 from bridge.track.position import Position, ServerHistory
 from protocol.lsn import Lsn
+from tests.bridge.skipped.kept import NO_SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +82,7 @@ class World:
         subscription = Subscription(
             name="shop", connection="", publications=("p",), warehouse="/lake", slot_name="shop", **options
         )
-        self.check = ServerCheck(subscription, self.catalog, publisher, structlog.get_logger())
+        self.check = ServerCheck(Context(subscription, NO_SPARK, self.catalog, structlog.get_logger()), publisher)
         monkeypatch.setattr(self.check, "connection", self.connect)
 
     def begin(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.catalog.held import held
@@ -23,6 +24,7 @@ from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvance
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
 from protocol.lsn import Lsn
+from tests.bridge.skipped.kept import NO_SPARK
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
@@ -215,9 +217,10 @@ class Restored:
         """The subscription's start, as before each stream; the timeline that it notes."""
         sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda *_: [])
         with Publisher(self.server.conninfo(), application_name="test") as publisher:
-            check = ServerCheck(self._subscription, self.catalog, publisher, structlog.get_logger())
+            context = Context(self._subscription, NO_SPARK, self.catalog, structlog.get_logger())
+            check = ServerCheck(context, publisher)
             check.look()
-            Start(self._subscription, self.catalog, publisher, sync, {}, check, structlog.get_logger()).run()
+            Start(context, publisher, sync, {}, check).run()
             with check.connection() as replication:
                 check.admit(replication)
             check.admitted()

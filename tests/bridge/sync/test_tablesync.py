@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bridge.apply.context import Context
 from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
@@ -24,6 +25,7 @@ from bridge.sync.copy_progress import CopyLimit
 from bridge.sync.table_lock import TableLock
 from bridge.sync.tablesync import TableSync
 from protocol.lsn import Lsn
+from tests.bridge.skipped.kept import NO_SPARK
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -290,7 +292,7 @@ def test_copies_take_turns(tmp_path, monkeypatch):
             rels = [RelRow("public", f"t{number}", "i", Lsn(0), f"{name}/t{number}") for number in range(4)]
             catalog.create_origin(name, Lsn(1), "once", rels)
             subscription = Subscription(name=name, connection="", publications=("pub",), warehouse="lake")
-            sync = TableSync(None, subscription, catalog, log.get(), copy_limit=turns)  # type: ignore[arg-type]
+            sync = TableSync(Context(subscription, NO_SPARK, catalog, log.get()), turns)
             tables = {(rel.namespace, rel.name): SimpleNamespace(relid=number) for number, rel in enumerate(rels)}
             empty = '{"publications": {}, "published": [], "tables": {}, "types": {}}'
             publisher = SimpleNamespace(picture=lambda *_: ("", empty))

@@ -38,7 +38,7 @@ def test_errors_that_stay_count_and_the_subscriptions_own_disable(tmp_path, rais
         for registered in ("s", sync_name("s")):
             catalog.register(registered, enabled=True)
         worker = TableSyncWorker(subscription("slot").model_copy(update={"disable_on_error": True}), spark, catalog)
-        assert worker._failed(raised) is not own
+        assert (worker._failed(raised) is None) is own
         row, error = catalog.subscription("s"), catalog.last_error(sync_name("s"))
         assert row is not None
         assert (row.sync_error_count, row.enabled) == (int(counts_in_copy(raised)), not own)

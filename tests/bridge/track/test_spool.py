@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import resource
 import tracemalloc
 from typing import Any
@@ -143,6 +144,20 @@ def test_a_kept_transaction_is_loaded_as_it_was(kept, tmp_path):
     assert loaded == transaction
     assert isinstance(loaded.spooled, SpoolFile)
     assert read(loaded.spooled) == [row(1), message(5), row(2)]
+
+
+def test_a_prepared_transaction_that_an_earlier_version_kept(kept, tmp_path, monkeypatch):
+    """Its file does not say how it ended: only prepared ones were kept."""
+    folder, _, _ = kept
+    other = Transaction(726, Lsn(0x200), 42, Lsn(0x230), gid="g", ending=Ending.PREPARE)
+    file, dumps = folder.file_for(other), json.dumps
+
+    def without(footer):
+        return dumps({key: value for key, value in footer.items() if key not in {"ending", "noted"}})
+
+    monkeypatch.setattr("bridge.track.spool.json.dumps", without)
+    file.keep(other)
+    assert SpoolFile.load(file.path) == other
 
 
 def test_truncates_count_as_changes(tmp_path):

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.apply.applier import Applier
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.log import durable
 from bridge.lake.log.durable import LocalTables, local_folder
 from bridge.runtime.errors import ApplyError, StateError
-from bridge.spark.session import fork
 from bridge.targets.target import Target
 from protocol.lsn import Lsn
+from tests.bridge.apply import made_batches
 from tests.bridge.apply.made_batches import batch, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 from tests.oracle.delta import differences
@@ -166,7 +165,7 @@ def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spar
     catalog = Catalog(catalog_path(tmp_path / "state"))
     catalog.register("sub", enabled=True)
     catalog.create_origin("sub", Lsn(0x10), "inc", [])
-    applier = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    applier = made_batches.applier(spark, catalog)
     found = []
 
     def drop_batch(_name):
@@ -183,7 +182,7 @@ def test_what_was_taken_back_is_taken_back_on_disk_before_the_catalog_knows(spar
 
 def life(spark, catalog, batch):
     """Do what a worker does with a batch that an earlier life may have begun."""
-    made = Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub")
+    made = made_batches.applier(spark, catalog)
     intent = catalog.batch("sub")
     if intent is not None:
         assert intent.must_be_undone
