@@ -140,13 +140,17 @@ class Published:
             log: The worker's logger.
         """
         name = owner_of(self.subscription.name)
+        rels = catalog.rels(self.subscription.name) if catalog is not None else ()
+        waiting = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid and rel.waits is not None}
         if self._applied is None:
 
             def cut_identities() -> dict[tuple[str, str], frozenset[str]]:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities, subscription=name, changed=changed, others=others)
+            return Routes(
+                subscribed, cut_identities, subscription=name, changed=changed, others=others, waiting=waiting
+            )
 
         def look() -> Routing:
             names, slot_name = self.subscription.publications, self.subscription.slot_name
@@ -170,6 +174,7 @@ class Published:
             subscription=name,
             changed=changed,
             others=others,
+            waiting=waiting,
         )
 
 

@@ -22,7 +22,7 @@ from bridge.batch.routes import key_of, name_of
 from bridge.batch.row_filters import PASSED, beyond_spark, with_new_operations
 from bridge.effects.events import COMMANDS, INSERT
 from bridge.rowfilter.on_server.server_filter import VerdictError
-from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from bridge.runtime.errors import ApplyContext, ApplyError, NeedsResync, TargetError
 from bridge.sqltext.keywords import quote_identifier
 from bridge.targets.target import unrepresentable_hint
 from protocol.bulk.columns import RowMessages
@@ -148,7 +148,7 @@ class BlockDecoder:
         if renamed is not None:
             counting = self._since(rows, renamed.lsn)
             if len(counting):
-                raise self._error(renamed.error.message, int(counting[0]), hint=renamed.error.hint)
+                raise self._error(renamed.error.message, int(counting[0]), hint=renamed.error.hint) from renamed.error
             return None, counting
         subscribed = self._routes.route(relation)
         if subscribed is None:
@@ -173,7 +173,9 @@ class BlockDecoder:
             row = int(rows[refused.argmax()])
             command = COMMANDS[int(self._messages.tags[row])]
             message, hint = by_command[command].message(command), by_command[command].hint
-            raise self._error(message, row, relation=subscribed.target.qualified_name, hint=hint)
+            target = subscribed.target
+            with self._errors_at(row, target.qualified_name):
+                raise NeedsResync(message, (target.namespace, target.name), hint=hint)
 
     def _filter(self, relation: Relation, subscribed: Subscribed, rows: Ints) -> tuple[Ints, Bytes | None]:
         """The rows that pass a server's filters, and their operations after that.
@@ -219,13 +221,12 @@ class BlockDecoder:
         mode = subscribed.target.mode
         keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
         if changed and not collector.key and keyless:
-            raise self._error(
-                f'table "{name}" has changes other than INSERT, and no key to find its rows by',
-                first,
-                relation=name,
-                hint=f"{_KEYLESS_HISTORY if mode == 'history' else _key_hint(relation)}; then copy the table afresh, "
-                f"because these changes are from before that: {self._routes.copy_afresh(name)}",
-            )
+            with self._errors_at(first, name):
+                raise NeedsResync(
+                    f'table "{name}" has changes other than INSERT, and no key to find its rows by',
+                    (subscribed.target.namespace, subscribed.target.name),
+                    hint=_KEYLESS_HISTORY if mode == "history" else _key_hint(relation),
+                )
         seq = pa.array(rows + self._block.first_seq)
         olds: Collection[int] = old_positions(columns, relation, subscribed, collector.key) if changed else ()
         positions: dict[str, pa.Array] = {}

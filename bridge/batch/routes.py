@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.runtime import remedies
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import NeedsResync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -79,7 +80,7 @@ class RenamedTable(NamedTuple):
     """
 
     lsn: Lsn
-    error: TargetError
+    error: NeedsResync
 
 
 class Routes:
@@ -93,9 +94,10 @@ class Routes:
             and the command that copies the table afresh.
         others: Makes a subscribed table of any other one that is published, by its namespace and name: each name that
             the stream brings is a table of its own. None: such changes are ignored, and a renamed table is an error.
+        waiting: The names of the subscription's tables that wait for their resync, by relid.
 
     Attributes:
-        names: The subscribed tables' names, by the relid that each has in the stream.
+        names: The names of subscribed and waiting tables, by the relid that each has in the stream.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Routes:
         subscription: str = "",
         changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
+        waiting: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
         self.subscribed = subscribed
         self._others = others
@@ -113,7 +116,8 @@ class Routes:
         self._keys: dict[int, frozenset[str]] = {}
         self._subscription = subscription
         self._changed = changed
-        self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
+        self.names = dict(waiting)
+        self.names |= {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
     def begin(self) -> None:
         """Forget what transactions have announced: a batch begins, whose transactions are decoded from their start."""
@@ -147,10 +151,6 @@ class Routes:
         found = self.subscribed.get((namespace, name))
         return self._others(namespace, name) if found is None and self._others is not None else found
 
-    def copy_afresh(self, relation: str) -> str:
-        """The command that copies a table afresh."""
-        return remedies.resync(self._subscription, relation)
-
     def _key_shrank(self, relation: Relation) -> bool:
         """Whether the key has fewer columns than before: it is another key, or a column is no longer published."""
         key = frozenset(column.name for column in relation.columns if column.is_key)
@@ -159,27 +159,30 @@ class Routes:
         return key < before
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
-        """The subscribed table that now has this relation's name; None if it has its own. PostgreSQL stops there."""
+        """The subscribed table that now has this relation's name; None if it has its own. PostgreSQL stops there.
+
+        One that took the name of another table is that table's, too: rows of both come under one name.
+        """
         return self._renamed_from(relation.relation_id, name_of(relation))
 
     def _renamed_from(self, relid: int, name: tuple[str, str]) -> RenamedTable | None:
         ours = self.names.get(relid, name)
-        if self._others is not None:
-            return None
-        if ours == name or ours not in self.subscribed:
+        tables = [table for table in (ours, name) if table in self.subscribed]
+        if self._others is not None or ours == name or not tables:
             return None
         old, new = ".".join(ours), ".".join(name)
         if name in self.subscribed:
-            message = f'table "{old}" now has the name of another table of the subscription, "{new}"'
-            hint = f"copy both afresh: {remedies.resync(self._subscription, old, new)}"
-        else:
-            message = f'logical replication target relation "{new}" does not exist'
-            hint = (
-                f'table "{old}" was renamed. To copy it afresh under its new name, run: '
-                f"{remedies.refresh(self._subscription)}; or rename it back, and run: "
-                f"{remedies.resync(self._subscription, old)}"
+            error = NeedsResync(
+                f'table "{old}" now has the name of another table of the subscription, "{new}"', *tables
             )
-        return RenamedTable(self.subscribed[ours].lsn, TargetError(message, hint=hint))
+        else:
+            error = NeedsResync(
+                f'logical replication target relation "{new}" does not exist',
+                *tables,
+                hint=f'table "{old}" was renamed. To copy it afresh under its new name, run: '
+                f"{remedies.refresh(self._subscription)}; or rename it back",
+            )
+        return RenamedTable(self.subscribed[tables[0]].lsn, error)
 
     def remember_relid(self, relation: Relation) -> None:
         """Note the relid of a relation whose changes count; it may differ from the one that its name had before."""

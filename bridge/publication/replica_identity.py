@@ -71,7 +71,7 @@ class Refusal:
         return (
             f'{self.place}publication "{self.publication}" publishes {" and ".join(self.commands)} of '
             f'"{self.qualified_name}": remove that from `publish`, or run on the server: ALTER TABLE … REPLICA '
-            "IDENTITY FULL; or with USING INDEX …. This helps later changes, the present one can be skipped"
+            "IDENTITY FULL; or with USING INDEX …"
         )
 
     @property
@@ -79,7 +79,7 @@ class Refusal:
         """The warning at start, before there is such a statement."""
         return (
             f'{self.place}publication "{self.publication}": {" or ".join(self.commands)} of table '
-            f'"{self.qualified_name}" will stop the subscription: {self.detail}'
+            f'"{self.qualified_name}" will have it wait for its resync: {self.detail}'
         )
 
 

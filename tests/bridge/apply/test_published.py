@@ -61,7 +61,7 @@ def test_definitions_by_which_an_update_will_stop_it(read):
     """The server takes such a publication, too; it refuses the UPDATE."""
     _, events = read("plain", "CREATE PUBLICATION p FOR TABLE t WHERE (n > 0)")
     assert len(events) == 1
-    assert 'UPDATE or DELETE of table "public.t" will stop the subscription: Column used' in events[0]
+    assert 'UPDATE or DELETE of table "public.t" will have it wait for its resync: Column used' in events[0]
 
 
 def test_a_filter_that_cannot_be_computed_is_refused_before_there_is_a_slot(read):

@@ -11,12 +11,18 @@ from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
 from bridge.batch.row_filters import RowFilters
 from bridge.publication.replica_identity import Refusal
-from bridge.runtime.errors import ApplyError
+from bridge.runtime.errors import ApplyError, NeedsResync
 from bridge.targets.target import Target, target_schema
 from protocol.codec.messages import Column, Delete, Insert, Relation, Update
 from protocol.lsn import INVALID, Lsn
 from protocol.values.types import resolve
 from tests.bridge.batch.streamed import INT4, NULL, TEXT, T, batcher, insert, subscribed, text, transaction
+
+
+def waiting_by(error):
+    """The tables that an error has wait for their resync."""
+    assert isinstance(error.__cause__, NeedsResync)
+    return error.__cause__.tables
 
 
 def test_an_unknown_relation_is_an_error_with_its_transaction():
@@ -31,7 +37,7 @@ def test_changes_without_any_identity_are_refused_with_what_to_run():
         batcher(subscribed(nothing)).form([transaction(100, nothing, Delete(2, key_tuple=(text("x"),)))], Lsn(50))
     assert "ALTER TABLE public.log ADD PRIMARY KEY" in caught.value.hint
     assert "ALTER TABLE public.log REPLICA IDENTITY FULL" in caught.value.hint
-    assert "--resync public.log" in caught.value.hint
+    assert waiting_by(caught.value) == (("public", "log"),)
     assert caught.value.context.relation == "public.log"
 
 
@@ -64,6 +70,7 @@ def test_the_first_change_that_the_definitions_cannot_take_stops_it():
     assert error is not None
     assert error.message.startswith('cannot update table "t"\nDETAIL:  Column used …')
     assert error.hint.startswith('f.sql:1:1: publication "p" publishes UPDATE of "public.t"')
+    assert waiting_by(error) == (("public", "t"),)
     assert (error.context.finish_lsn, error.context.command, error.context.relation) == (200, "UPDATE", "public.t")
     no_updates = replace(one, actions=frozenset({"insert"}))
     made = Batcher("pgbridge_x", Refusing({("public", "t"): no_updates}), lambda all_: [resolve(*i) for i in all_])

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes
-from bridge.runtime.errors import ApplyError
+from bridge.runtime.errors import ApplyError, NeedsResync
 from protocol.codec.messages import Insert, Relation, Truncate
 from protocol.lsn import INVALID, Lsn
 from protocol.values.types import resolve
@@ -36,6 +36,8 @@ def test_a_table_with_another_name_stops_before_it(change, command):
     assert batch.error.message == 'logical replication target relation "public.renamed" does not exist'
     assert "pgbridge refresh" in batch.error.hint
     assert (batch.error.context.finish_lsn, batch.error.context.command) == (200, command)
+    assert isinstance(batch.error.__cause__, NeedsResync)
+    assert batch.error.__cause__.tables == (("public", "t"),)
 
 
 def test_names_that_a_table_had_before_it_was_copied_are_passed_over():
@@ -60,7 +62,19 @@ def test_tables_that_change_their_names_are_not_taken_for_each_other():
         ApplyError, match='table "public.t" now has the name of another table of the subscription, "public.log"'
     ) as caught:
         bridge.form([transaction(100, *taken, insert(1, "a"))], Lsn(50))
-    assert caught.value.hint.endswith("--resync public.t --resync public.log")
+    assert isinstance(caught.value.__cause__, NeedsResync)
+    assert caught.value.__cause__.tables == (("public", "t"), ("public", "log"))
+
+
+def test_a_table_that_waits_and_takes_the_name_of_another_has_that_one_wait():
+    """Its rows are not the other's. Under a name that no table has they are left out, as before."""
+    own = Relation(3, "public", "waits", "d", T.columns)
+    routes = Routes({("public", "t"): known(T)}, waiting={3: ("public", "waits"), 1: ("public", "before")})
+    assert routes.names == {3: ("public", "waits"), 1: ("public", "t")}
+    assert [routes.renamed_table(replace(own, name=name)) for name in ("waits", "other")] == [None, None]
+    found = routes.renamed_table(replace(own, name="t"))
+    assert found is not None
+    assert (found.error.tables, found.lsn) == ((("public", "t"),), INVALID)
 
 
 def test_a_table_that_is_created_again_is_followed_by_its_name():

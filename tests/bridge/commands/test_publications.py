@@ -108,7 +108,7 @@ def test_what_will_stop_the_subscription(subscription):
     (found,) = document["subscriptions"]
     assert not is_refused(document)
     (warning,) = found["warnings"]
-    assert 'UPDATE or DELETE of table "public.t" will stop the subscription' in warning
+    assert 'UPDATE or DELETE of table "public.t" will have it wait for its resync' in warning
     assert "not part of the replica identity" in " ".join(printed(document).split())
 
 

@@ -52,7 +52,7 @@ def test_filter_outside_the_replica_identity_is_no_error_yet(broad):
     found.check()
     (refusal,) = found.refusals
     assert refusal.warning == (
-        'f.sql:1:32: publication "p": UPDATE or DELETE of table "public.t" will stop the subscription: '
+        'f.sql:1:32: publication "p": UPDATE or DELETE of table "public.t" will have it wait for its resync: '
         "Column used in the publication WHERE expression is not part of the replica identity."
     )
 
