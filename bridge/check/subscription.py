@@ -91,7 +91,8 @@ def _with_publisher(
     except BridgeError as error:
         yield failed("options", error)
     try:
-        yield from _publications(subscription, known, facts, publisher)
+        with publisher.snapshot():
+            yield from _publications(subscription, known, facts, publisher)
     except BridgeError as error:
         yield failed("publications", error)
 

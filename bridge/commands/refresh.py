@@ -107,7 +107,10 @@ def _published(
     Definitions may name tables that were `followed` and do not exist any more.
     """
     definitions = load_optional(subscription.publication_definitions)
-    with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
+    with (
+        Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher,
+        publisher.snapshot(),
+    ):
         missing = publisher.missing(subscription.publications)
         if definitions is None:
             tables = publisher.tables(subscription.publications)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
-    from bridge.receive.publisher import Publisher, SlotStatus
+    from bridge.receive.publisher import Publisher
+    from bridge.receive.slot_status import SlotStatus
     from bridge.track.position import ServerHistory
     from bridge.track.recovery import Held
     from protocol.lsn import Lsn
