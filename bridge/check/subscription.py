@@ -81,7 +81,12 @@ def _with_publisher(
     status = publisher.slot(subscription.slot_name)
     streams = expected.running and status is not None and status.active
     yield from check_server(
-        facts, slot_exists=status is not None, running=streams, others=others, name=subscription.name
+        facts,
+        slot_exists=status is not None,
+        running=streams,
+        others=others,
+        name=subscription.name,
+        unrepresentable=subscription.unrepresentable,
     )
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)
@@ -156,7 +161,8 @@ def _publications(
         found = failed("tables", unknown)
         yield replace(found, level=Level.WARNING) if begun else found
     if not tables:
-        yield _nothing(subscription, applied)
+        if not missing:
+            yield _nothing(subscription, applied)
         return
     yield passed("publications", f"{len(tables)} tables are published")
     yield from check_tables(
