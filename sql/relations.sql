@@ -16,7 +16,9 @@
 -- catalog_xmin proves, sql/primary_key.sql says.
 SELECT c.oid AS relid, n.nspname AS namespace, c.relname AS name, c.relkind::text, c.relpersistence::text,
        -- from version 19 on a sequence is publishable, too: to no stream, by ALL SEQUENCES
-       c.relkind IN ('r', 'p') AND pg_relation_is_publishable(c.oid) AS publishable, c.relispartition AS is_partition,
+       -- NULL of a table that was dropped since this snapshot
+       c.relkind IN ('r', 'p') AND coalesce(pg_relation_is_publishable(c.oid), c.relpersistence = 'p') AS publishable,
+       c.relispartition AS is_partition,
        c.relreplident::text AS replica_identity,
        ARRAY(SELECT i.inhparent FROM pg_inherits i
               WHERE i.inhrelid = c.oid AND NOT i.inhdetachpending ORDER BY i.inhseqno) AS parents,

@@ -2,8 +2,7 @@
 -- Parameters: none
 -- Returns: server_version_num int, in_recovery bool, wal_level text, effective_wal_level text (the same before version
 --          19), flush_lsn, insert_lsn text (replayed LSN on a standby), started_us bigint (microseconds since 1970),
---          password_left_s float (until the login role's password expires; NULL if it does not),
---          synchronous_standby_names text
+--          password_left_s float (until the login role's password expires; NULL if it does not)
 -- Lowest version: 10
 SELECT current_setting('server_version_num')::int AS server_version_num,
        pg_is_in_recovery() AS in_recovery,
@@ -17,5 +16,4 @@ SELECT current_setting('server_version_num')::int AS server_version_num,
        END::text AS insert_lsn,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS started_us,
        (SELECT extract(epoch FROM rolvaliduntil - now())::float8 FROM pg_roles
-         WHERE rolname = session_user AND isfinite(rolvaliduntil)) AS password_left_s,
-       current_setting('synchronous_standby_names') AS synchronous_standby_names
+         WHERE rolname = session_user AND isfinite(rolvaliduntil)) AS password_left_s

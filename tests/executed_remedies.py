@@ -1,36 +1,35 @@
 """Which test executes a printed remedy, in the situation in which it is printed (see `test_printed_remedies`).
 
-By module, then by how the remedy begins. Where no test executes it, it says how far it is tested:
-
-    read      its command, statement or setting is read by pgbridge's parser, a server, Spark or the configuration
-    computed  its command is written by a function of `bridge.runtime.remedies`, and read in each form that this has
-    mentioned it names a command, without arguments, that exists
-    shell     the shell reads it
-
-A remedy with nothing to type ("check the connection string") needs no entry.
+By module, then by how the remedy begins. Each is executed by a test here, or can be had elsewhere only. A remedy with
+nothing to type ("check the connection string") needs no entry.
 """
 
 from __future__ import annotations
 
-OTHERWISE = frozenset({"read", "computed", "mentioned", "shell"})
+from typing import Final
 
-_SWAPPED = "oracle/test_typed.py::test_two_tables_have_changed_their_names"
-_READABLE = "bridge/check/test_tables.py::test_the_statements_let_the_role_read"
-_IDENTITY = "bridge/sync/test_start.py::test_tables_without_an_identity_are_named_with_what_to_run"
 _ADDED = "oracle/test_published_again.py::test_a_table_is_had_again_after_a_refresh_has_removed_it"
+_BADLY = "remedies/test_on_a_server.py::test_a_server_that_was_never_set_up"
 _EVENTS = "oracle/test_catalog_events.py::test_seed"
 _GONE = "faults/test_runbook.py::test_a_delta_table_is_gone"
+_IDENTITY = "bridge/sync/test_start.py::test_tables_without_an_identity_are_named_with_what_to_run"
 _LETS_IN = "bridge/receive/test_connection.py::test_what_the_hint_says_lets_the_role_in"
+_MISSING = "remedies/test_on_a_server.py::test_publications_that_do_not_exist"
+_MODES = "remedies/test_on_this_machine.py::test_modes_that_a_table_cannot_have"
+_NOT_REPLAYED = "remedies/test_of_a_subscription.py::test_a_transaction_that_cannot_be_replayed"
 _NOT_SUBSCRIBED = "faults/test_runbook.py::test_a_published_table_is_not_subscribed"
+_READABLE = "bridge/check/test_tables.py::test_the_statements_let_the_role_read"
 _RENAMED = "oracle/test_renamed_table.py::test_a_table_is_renamed"
 _RETYPED = "bridge/sync/test_tablesync_worker.py::test_a_table_whose_columns_changed_is_copied_afresh"
+_RUNS_OUT = "remedies/test_on_a_server.py::test_a_slot_that_runs_out_of_wal"
 _SLOT = "bridge/receive/test_slot.py::test_a_slot_that_is_to_be_used_is_made_by_the_printed_statement"
 _STATE_LOST = "faults/test_runbook.py::test_the_state_directory_is_lost"
 _UNDONE = "bridge/lake/commit/test_restore.py::test_a_doubtful_batch_that_somebody_has_taken_back_by_hand"
+_UNHELD = "remedies/test_of_a_subscription.py::test_values_that_cannot_be_held"
 _WAITS = "oracle/test_waits.py::test_one_table_waits_and_the_others_go_on"
 _WENT_BACK = "faults/test_runbook.py::test_a_delta_table_went_back"
 
-EXECUTED: dict[str, dict[str, str]] = {
+EXECUTED: Final[dict[str, dict[str, str]]] = {
     "apply/applier.py": {
         "{remedies.of_conflict(": "bridge/apply/test_applier.py::"
         "test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported",
@@ -40,62 +39,56 @@ EXECUTED: dict[str, dict[str, str]] = {
         "test_rows_that_another_writer_added_since_are_not_lost",
     },
     "apply/published.py": {
-        "if it was a partition": "computed",
+        "if it was a partition": "oracle/test_partition_moves.py::test_rows_go_where_a_native_subscribers_go",
         "create it on the publisher": "oracle/test_missing_publication.py::test_it_is_taken_up_when_it_appears",
     },
     "apply/stream.py": {
-        "set messages": "read",
+        "{'; then '.join(": _WAITS,
+        "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
         "{remedies.of_prepared_binary(": "oracle/test_undecodable.py::"
         "test_what_was_prepared_in_binary_form_and_cannot_be_read",
     },
     "apply/stream_events.py": {
         "to copy the table afresh": _EVENTS,
     },
-    "apply/suspects.py": {
-        "set a higher": "computed",
-    },
     "batch/block_decoder.py": {
-        "a history needs": "read",
-        "run on the server: ALTER TABLE": "read",
+        "a history needs": "remedies/test_of_a_subscription.py::test_a_history_without_a_key",
     },
     "batch/routes.py": {
-        "copy both afresh": _SWAPPED,
         'table "{old}" was renamed': _RENAMED,
+        "copy both afresh": "oracle/test_typed.py::test_two_tables_have_changed_their_names",
     },
     "catalog/lock.py": {
-        "kill its process": "shell",
-    },
-    "check/connect.py": {
-        "{remedies.install(": "computed",
+        "kill its process": "remedies/test_on_this_machine.py::test_the_spark_of_an_earlier_daemon",
     },
     "check/delta_protocol.py": {
         "ALTER TABLE": "bridge/check/test_delta_protocol.py::test_a_statement_that_removes_the_property",
         "move it away": _STATE_LOST,
     },
     "check/machine.py": {
-        "set a lower": "read",
-        "ulimit": "shell",
+        "set a lower": "remedies/test_on_this_machine.py::test_memory_that_is_not_there",
+        "ulimit": "remedies/test_on_this_machine.py::test_the_limit_of_file_descriptors",
         "chmod -R": "bridge/check/test_machine.py::test_a_state_directory_that_everybody_can_enter",
         "chmod 600": "bridge/check/test_machine.py::test_the_command_against_it_is_quoted",
     },
     "check/server.py": {
         "pgbridge check --sql": "bridge/check/test_report.py::test_the_script_without_a_server",
-        "ALTER ROLE {quoted_name(facts.role)} PASSWORD": "read",
-        "ALTER SYSTEM SET max_slot_wal_keep_size": "read",
-        "ALTER SYSTEM SET {subject}": "read",
-        "ALTER ROLE {quoted_name(facts.role)} SET": "read",
-        "ALTER SYSTEM SET hot_standby_feedback": "read",
-        "have such texts": "read",
+        "ALTER ROLE {quoted_name(facts.role)} PASSWORD": _BADLY,
+        "ALTER SYSTEM SET max_slot_wal_keep_size": _BADLY,
+        "ALTER SYSTEM SET {subject}": _BADLY,
+        "ALTER ROLE {quoted_name(facts.role)} SET": _BADLY,
+        "ALTER SYSTEM SET hot_standby_feedback": "remedies/test_on_a_server.py::test_a_standby_without_feedback",
+        "have such texts": _UNHELD,
         "ROLLBACK PREPARED": "faults/test_runbook.py::test_an_open_transaction_holds_up_the_start",
-        "SELECT pg_terminate_backend": "read",
+        "SELECT pg_terminate_backend": _BADLY,
     },
     "check/slot.py": {
-        "SELECT pg_terminate_backend": "read",
-        "ALTER SYSTEM": "read",
+        "SELECT pg_terminate_backend": "remedies/test_on_a_server.py::test_a_slot_that_another_reads",
+        "ALTER SYSTEM": _RUNS_OUT,
     },
     "check/subscription.py": {
         "run on the server; if": _NOT_SUBSCRIBED,
-        "CREATE PUBLICATION": "read",
+        "CREATE PUBLICATION": _MISSING,
     },
     "check/tables.py": {
         "GRANT USAGE": _READABLE,
@@ -105,45 +98,38 @@ EXECUTED: dict[str, dict[str, str]] = {
     },
     "commands/drop.py": {
         "enable the subscription": "bridge/commands/test_drop.py::test_drop_of_a_half_applied_batch",
-        "drop that slot": "computed",
+        "drop that slot": "remedies/test_of_a_subscription.py::test_a_slot_that_has_confirmed_prepared_transactions",
     },
     "commands/refresh.py": {
-        "its tables are listed by": "read",
+        "its tables are listed by": "remedies/test_of_a_subscription.py::test_a_table_that_is_not_known",
         "to remove it": _ADDED,
     },
     "config/config.py": {
-        "write one with": "read",
+        "write one with": "remedies/test_on_this_machine.py::test_no_configuration",
     },
     "demo/folder.py": {
-        "choose a new folder": "read",
-    },
-    "demo/show.py": {
-        "run: {remedies.install(": "computed",
+        "choose a new folder": "remedies/test_on_this_machine.py::test_a_folder_that_is_no_demos",
     },
     "evolution/tracker.py": {
         "{remedies.resync(": _RETYPED,
-        "{'; then '.join(": _WAITS,
     },
     "lake/changes/entry_filters.py": {
-        "untranslatable_filters": "read",
+        "untranslatable_filters": "remedies/test_of_a_subscription.py::test_a_filter_that_is_not_translated",
     },
     "lake/commit/messages.py": {
-        "set messages": "read",
+        "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
     },
     "lake/create.py": {
-        "move them away": "read",
-        "create it in Spark": "read",
+        "move them away": "bridge/lake/test_create.py::test_files_of_others_are_not_touched",
     },
     "lake/forms.py": {
-        "move it away": "read",
-        'set mode = "changelog" for the table, or leave one': "read",
-        'set mode = "changelog" for the table, or leave the': "read",
+        "move it away": _MODES,
+        'set mode = "changelog" for the table, or leave one': _MODES,
+        'set mode = "changelog" for the table, or leave the': _MODES,
     },
     "lake/location.py": {
-        "restore them from a backup": "read",
-    },
-    "lake/log/durable.py": {
-        "check the disk": "computed",
+        "restore them from a backup": "bridge/lake/test_location.py::"
+        "test_files_that_are_gone_are_not_a_table_that_is_gone",
     },
     "lake/log/history.py": {
         "see DESCRIBE HISTORY": _UNDONE,
@@ -161,29 +147,30 @@ EXECUTED: dict[str, dict[str, str]] = {
         "{self._publish_again(": _EVENTS,
         "to copy it and follow it": _ADDED,
         "to follow what is published now": _EVENTS,
-        "run on the server: ALTER PUBLICATION": "read",
+        "run on the server: ALTER PUBLICATION": "remedies/test_of_a_subscription.py::"
+        "test_actions_that_are_not_published",
     },
     "publication/partition_root.py": {
-        "subscribe to a publication": "read",
+        "subscribe to a publication": "remedies/test_on_a_server.py::"
+        "test_definitions_of_partitions_on_a_stream_of_their_root",
     },
     "publication/replica_identity.py": {
-        "{self.place}publication": "read",
+        "{self.place}publication": "oracle/test_waits.py::"
+        "test_definitions_that_do_not_fit_the_stream_have_their_table_wait",
     },
     "receive/connection.py": {
         "run on the server: ALTER ROLE … REPLICATION": _LETS_IN,
-        "run on the server: ALTER SYSTEM SET max_wal_senders": "read",
-        "run on the server: ALTER SYSTEM SET max_replication_slots": "read",
+        "run on the server: ALTER SYSTEM SET max_wal_senders": _BADLY,
+        "run on the server: ALTER SYSTEM SET max_replication_slots": _BADLY,
         "ALTER ROLE {} CONNECTION": _LETS_IN,
         "ALTER DATABASE": _LETS_IN,
         "ALTER ROLE {} LOGIN": _LETS_IN,
-        "run on the {where}": "read",
-        "the role needs SELECT": "read",
-        "turn on ssl": "read",
+        "run on the {where}": _BADLY,
+        "the role needs SELECT": "remedies/test_of_a_subscription.py::test_a_role_that_may_not_read",
     },
     "receive/publisher.py": {
-        "run on the server: ALTER SYSTEM": "read",
-        "create one there": "read",
-        "run in the database": "read",
+        "run on the server: ALTER SYSTEM": _BADLY,
+        "run in the database": _MISSING,
     },
     "receive/slot.py": {
         "check the connection string; if": "faults/test_positions.py::"
@@ -192,57 +179,53 @@ EXECUTED: dict[str, dict[str, str]] = {
         "drop it on the server": _SLOT,
     },
     "receive/slot_health.py": {
-        "raise max_slot_wal_keep_size on the server now": "read",
-        "raise max_slot_wal_keep_size on the server, or": "read",
-        "see why the subscription lags": "read",
-        "run on the server: ALTER ROLE": "read",
+        "raise max_slot_wal_keep_size on the server now": _RUNS_OUT,
+        "raise max_slot_wal_keep_size on the server, or": _RUNS_OUT,
+        "see why the subscription lags": "remedies/test_on_a_server.py::test_a_transaction_that_holds_wal",
+        "run on the server: ALTER ROLE": "remedies/test_on_a_server.py::test_a_password_that_expires",
     },
     "receive/stream/undecodable.py": {
         "the added tables": "oracle/test_undecodable.py::test_the_server_cannot_send_it_to_added_tables_either",
         "the change is in the WAL; to skip": "oracle/test_undecodable.py::test_the_server_cannot_send_a_transaction",
         "the change is in the WAL, and": "oracle/test_undecodable.py::test_a_culprit_that_is_not_known",
     },
-    "receive/stream/walreceiver.py": {
-        "creating the publication again": "computed",
-    },
     "service/daemon.py": {
-        "set a lower": "read",
+        "set a lower": "remedies/test_on_this_machine.py::test_memory_that_is_not_there",
     },
     "service/replay.py": {
-        "skip one first": "computed",
-        "copy the transaction's tables": "computed",
-        "to see what it held": "computed",
+        "skip one first": "remedies/test_on_this_machine.py::test_a_replay_of_what_was_not_skipped",
+        "copy the transaction's tables": _NOT_REPLAYED,
+        "to see what it held": "bridge/service/test_replay.py::test_one_that_cannot_be_replayed_can_be_shown",
     },
     "service/subscriber.py": {
         "{found[name].hint}": "oracle/test_typed.py::test_a_table_that_delta_cannot_hold_is_altered",
         "to subscribe to it": _NOT_SUBSCRIBED,
     },
     "skipped/replay.py": {
-        "run: {remedies.resync(": "computed",
-        "run the daemon until its state is r": "mentioned",
-        "copy the table again": "computed",
+        "run: {remedies.resync(": _NOT_REPLAYED,
+        "run the daemon until its state is r": _NOT_REPLAYED,
+        "copy the table again": _NOT_REPLAYED,
     },
     "source/slot_stream.py": {
-        "run in the database": "read",
+        "run in the database": _MISSING,
     },
     "spark/connect.py": {
-        "write master": "read",
-        "install them": "computed",
+        "write master": "remedies/test_on_this_machine.py::test_the_address_of_a_connect_server",
     },
     "spark/hints.py": {
-        "{what} run in Spark": "read",
+        "{what} run in Spark": "bridge/spark/test_hints.py::test_the_statement_is_run",
     },
     "sync/made_tables.py": {
-        "to lay them out": "computed",
+        "to lay them out": "remedies/test_of_a_subscription.py::test_a_layout_that_a_copy_loses",
     },
     "sync/own_position.py": {
         "{again}have the table": _WENT_BACK,
     },
     "sync/refresh.py": {
-        "to begin it anew": "computed",
+        "to begin it anew": "remedies/test_of_a_subscription.py::test_a_changelog_with_a_gap",
     },
     "sync/start.py": {
-        "choose another slot_name": "read",
+        "choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",
         "ALTER TABLE": _IDENTITY,
     },
     "sync/tablesync.py": {
@@ -255,10 +238,44 @@ EXECUTED: dict[str, dict[str, str]] = {
         "test_what_delta_cannot_fill_is_refused_for_its_table_alone",
     },
     "targets/target.py": {
-        "set unrepresentable": "read",
+        "set unrepresentable": _UNHELD,
         "run in Spark: ALTER TABLE": "bridge/targets/test_target.py::test_the_printed_statement_adds_what_is_missing",
     },
     "verify/verification.py": {
-        "see pgbridge status": "mentioned",
+        "see pgbridge status": "remedies/test_of_a_subscription.py::test_a_lag_that_verify_does_not_wait_for",
     },
 }
+
+ELSEWHERE: Final[dict[str, dict[str, str]]] = {
+    "apply/suspects.py": {
+        "set a higher": "a JVM with 2 GB of heap beside the tests' own: faults/test_jvm.py reads it",
+    },
+    "batch/block_decoder.py": {
+        "run on the server: ALTER TABLE": "no server sends such a change: it refuses the statement",
+    },
+    "check/connect.py": {
+        "{remedies.install(": "downloads packages",
+    },
+    "demo/show.py": {
+        "run: {remedies.install(": "downloads packages",
+    },
+    "lake/create.py": {
+        "create it in Spark": "a catalog with rights: Spark's own refuses names only",
+    },
+    "lake/log/durable.py": {
+        "check the disk": "a disk that fails",
+    },
+    "receive/connection.py": {
+        "turn on ssl": "a server with TLS: the tests' is built without",
+    },
+    "receive/publisher.py": {
+        "create one there": "PostgreSQL 19",
+    },
+    "receive/stream/walreceiver.py": {
+        "creating the publication again": "a server before PostgreSQL 18, whose walsender ends the stream",
+    },
+    "spark/connect.py": {
+        "install them": "downloads packages",
+    },
+}
+"""What cannot be had where the tests run, and why."""

@@ -1,4 +1,4 @@
-"""Each printed remedy that can be typed is executed by a test, or at least read by what it is typed into."""
+"""Each printed remedy that can be typed is executed by a test, and read by what it is typed into."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bridge.runtime.errors import ApplyContext
 from bridge.service import cli
 from protocol.lsn import Lsn
 from tests import printed_remedies
-from tests.executed_remedies import EXECUTED, OTHERWISE
+from tests.executed_remedies import ELSEWHERE, EXECUTED
 
 if TYPE_CHECKING:
     from tests.printed_remedies import Printed
@@ -88,20 +88,22 @@ def is_typable(remedy: Printed) -> bool:
     return any(pattern.search(text) for pattern in (_MENTIONED, _STATEMENT, _SETTING, _OTHER))
 
 
-def entry_of(remedy: Printed) -> list[str]:
-    """The entries that it has; there must be one."""
-    table = EXECUTED.get(remedy.module, {})
-    return [begin for begin in table if remedy.text.startswith(begin)]
+def entries_of(remedy: Printed) -> list[tuple[str, str]]:
+    """Its entries: how it begins, and its test or why there is none. There must be one."""
+    return [
+        (begin, value)
+        for table in (EXECUTED, ELSEWHERE)
+        for begin, value in table.get(remedy.module, {}).items()
+        if remedy.text.startswith(begin)
+    ]
 
 
 @pytest.mark.parametrize("remedy", [one for one in PRINTED if is_typable(one)], ids=lambda one: one.text[:60])
-def test_it_is_executed_or_read(remedy):
-    """Its entry names the test that executes it, or says that it is read here, and why no more."""
-    (begin,) = entry_of(remedy)
-    value = EXECUTED[remedy.module][begin]
-    if value in OTHERWISE:
-        found = commands(remedy.text) or statements(remedy.text) or _SETTING.search(remedy.text)
-        assert value != "read" or found or "remedies.INIT" in remedy.text
+def test_it_is_executed_or_cannot_be_had_here(remedy):
+    """Its one entry names the test that executes it, or says what is not there."""
+    ((begin, value),) = entries_of(remedy)
+    if begin in ELSEWHERE.get(remedy.module, {}):
+        assert "::" not in value
         return
     path, _, name = value.partition("::")
     tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
@@ -109,17 +111,10 @@ def test_it_is_executed_or_read(remedy):
 
 
 def test_no_entry_is_of_another_time():
-    typable = {one.module: [] for one in PRINTED}  # type: dict[str, list[str]]
-    for one in PRINTED:
-        if is_typable(one):
-            typable[one.module].append(one.text)
-    old = [
-        (module, begin)
-        for module, table in EXECUTED.items()
-        for begin in table
-        if not any(text.startswith(begin) for text in typable.get(module, ()))
-    ]
-    assert old == []
+    typable = [one for one in PRINTED if is_typable(one)]
+    known = {(one.module, begin) for one in typable for begin, _ in entries_of(one)}
+    listed = {(module, begin) for table in (EXECUTED, ELSEWHERE) for module in table for begin in table[module]}
+    assert listed == known
 
 
 @pytest.mark.parametrize("remedy", [one for one in PRINTED if commands(one.text)], ids=lambda one: one.text[:60])

@@ -87,30 +87,30 @@ class Published:
             ConfigError: A row filter has no exact translation, or the definitions file cannot be used.
         """
         definitions = load_optional(subscription.publication_definitions)
-        if missing := publisher.missing(subscription.publications):
-            log.warning(
-                missing_message(missing),
-                hint="create it on the publisher, from then on the stream has its changes; "
-                f"then run: {remedies.refresh(owner_of(subscription.name))}",
-            )
-        applied = None
-        if definitions is not None:
-            applied = apply_publications(
-                publisher,
-                subscription.publications,
-                definitions,
-                followed=followed,
-                slot_name=subscription.slot_name,
-            )
-            applied.check()
-            for gap in applied.gaps:
-                log.warning("the stream lacks something that the definitions publish", gap=gap.message)
-            for refusal in applied.refusals:
-                log.warning(refusal.warning, hint=refusal.hint)
-        tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
-        columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
-        types = types or ServerTypes(publisher)
-        resolved = types([(column.type_oid, column.typmod) for column in columns])
+        applied, types = None, types or ServerTypes(publisher)
+        with publisher.snapshot():
+            if missing := publisher.missing(subscription.publications):
+                log.warning(
+                    missing_message(missing),
+                    hint="create it on the publisher, from then on the stream has its changes; "
+                    f"then run: {remedies.refresh(owner_of(subscription.name))}",
+                )
+            if definitions is not None:
+                applied = apply_publications(
+                    publisher,
+                    subscription.publications,
+                    definitions,
+                    followed=followed,
+                    slot_name=subscription.slot_name,
+                )
+                applied.check()
+                for gap in applied.gaps:
+                    log.warning("the stream lacks something that the definitions publish", gap=gap.message)
+                for refusal in applied.refusals:
+                    log.warning(refusal.warning, hint=refusal.hint)
+            tables = applied.routing.tables() if applied else publisher.tables(subscription.publications)
+            columns = [column for table in (applied.stream.tables() if applied else tables) for column in table.columns]
+            resolved = types([(column.type_oid, column.typmod) for column in columns])
         textual = {column.name for column, type_ in zip(columns, resolved, strict=True) if not type_.binary}
         if subscription.binary and textual:
             log.info(
@@ -140,13 +140,17 @@ class Published:
             log: The worker's logger.
         """
         name = owner_of(self.subscription.name)
+        rels = catalog.rels(self.subscription.name) if catalog is not None else ()
+        waiting = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid and rel.waits is not None}
         if self._applied is None:
 
             def cut_identities() -> dict[tuple[str, str], frozenset[str]]:
                 tables = self.publisher.tables(self.subscription.publications)
                 return {(table.namespace, table.name): table.cut_identity for table in tables}
 
-            return Routes(subscribed, cut_identities, subscription=name, changed=changed, others=others)
+            return Routes(
+                subscribed, cut_identities, subscription=name, changed=changed, others=others, waiting=waiting
+            )
 
         def look() -> Routing:
             names, slot_name = self.subscription.publications, self.subscription.slot_name
@@ -170,6 +174,7 @@ class Published:
             subscription=name,
             changed=changed,
             others=others,
+            waiting=waiting,
         )
 
 

@@ -158,8 +158,7 @@ def stream(
             undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
     except ApplyError as error:
-        if isinstance(error.__cause__, NeedsResync) and not published.subscription.disable_on_error:
-            _have_wait(error.__cause__, catalog, name, log)
+        if history.handler is None and _have_wait(error, published.subscription, catalog, log):
             return True
         binary = isinstance(error.__cause__, UnsupportedBinary)
         if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
@@ -174,16 +173,36 @@ def stream(
     return once.over or again
 
 
-def _have_wait(why: NeedsResync, catalog: Catalog, name: str, log: FilteringBoundLogger) -> None:
-    """Leave the table's changes out from the origin on, so that the next stream applies what the others have."""
-    refresh.have_wait(catalog, name, why.table, str(why), time.time())
-    log.error(
-        "a table waits for its resync, and its changes are left out; the others go on",
-        relation=".".join(why.table),
-        reason=why.message,
-        hint=why.hint,
+def _have_wait(error: ApplyError, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger) -> bool:
+    """Leave the changes of tables that need a resync out from the origin on; return whether these were the error.
+
+    The next stream applies what the others have. With `disable_on_error` nothing is left out; the error has its remedy.
+    """
+    why, name = error.__cause__, subscription.name
+    if not isinstance(why, NeedsResync):
+        return False
+    names, rels = [".".join(table) for table in why.tables], catalog.rels_by_name(name)
+    keep = [
+        f"to keep the {mode} so far, move {rels[table].path} away"
+        for table in why.tables
+        if (mode := subscription.mode_of(".".join(table))) != "mirror"
+    ]
+    tables = "the table" if len(names) == 1 else "the tables"
+    why.hint = error.hint = "; then ".join(
+        filter(None, (why.hint, *keep, f"copy {tables} afresh: {remedies.resync(owner_of(name), *names)}"))
     )
+    if subscription.disable_on_error:
+        return False
+    refresh.have_wait(catalog, name, why.tables, str(why), time.time())
+    for relation in names:
+        log.error(
+            "a table waits for its resync, and its changes are left out; the others go on",
+            relation=relation,
+            reason=why.message,
+            hint=why.hint,
+        )
     faults.reach("table_waits")
+    return True
 
 
 def recover(context: Context, history: StreamHistory) -> None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bridge.batch.batch import TableChanges, renamed, renaming
 from bridge.effects.events import NO_OLD, TRUNCATE, with_marks
 from bridge.evolution.alterations import AddColumn, WidenColumn
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import NeedsResync, TargetError
 from bridge.targets.target import sql_type, unpublished_column
 from bridge.targets.widening import holds
 
@@ -217,8 +217,8 @@ class ChangeCollector:
             table: As `TableChanges.changes`.
 
         Raises:
-            TargetError: Partitions find rows by different columns, and their changes come by turns. Or, where every
-                change is kept, a column has two types that have none in common.
+            NeedsResync: Partitions find rows by different columns, and their changes come by turns.
+            TargetError: A function gets every change, and a column has two types that have none in common.
         """
         if self.subscribed.target.every_change:
             self._keep(table)
@@ -229,9 +229,11 @@ class ChangeCollector:
         taken = bool(self._parts) and self._parts[-1].takes(piece, changed=changed)
         committed_before = self._parts[:-1] if taken else self._parts
         if len(table) and first_seq < max((part.last_seq for part in committed_before), default=0):
-            raise TargetError(
-                f'partitions of table "{self.subscribed.target.qualified_name}" have different replica identities, '
+            target = self.subscribed.target
+            raise NeedsResync(
+                f'partitions of table "{target.qualified_name}" have different replica identities, '
                 "and their changes come by turns",
+                (target.namespace, target.name),
                 hint="give all partitions the same replica identity",
             )
         if taken:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.batch.routes import Followed, key_of, name_of
 from bridge.evolution.tracker import newly_known
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import NeedsResync, OwnColumnError
 from bridge.targets.target import TargetColumn
 from protocol.stream.relations import RelationCache
 from protocol.values.types import Place
@@ -119,9 +119,13 @@ class Definitions:
     def follow(
         self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector, xid: int | None = None
     ) -> RelationColumns:
-        """Have a target follow a definition, or raise a TargetError. Its collector gets the alterations, once.
+        """Have a target follow a definition. Its collector gets the alterations, once.
 
         `xid` is the first transaction that has rows under it.
+
+        Raises:
+            NeedsResync: It cannot, however the target is altered.
+            TargetError: It cannot as the target is.
         """
         target = subscribed.target
         alterations: tuple[Alteration, ...] = ()
@@ -148,7 +152,12 @@ class Definitions:
                 identity = [columns[k] for k in key_of(relation, subscribed)]
                 _check_key(target, identity)
                 names = {column.name for column in columns if published is None or column.name in published}
-                target.check_filled(names, keyed=bool(identity) or relation.replica_identity != "f")
+                try:
+                    target.check_filled(names, keyed=bool(identity) or relation.replica_identity != "f")
+                except OwnColumnError as error:
+                    if error.alterable:
+                        raise
+                    raise NeedsResync(error.message, (target.namespace, target.name), hint=error.hint) from error
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
         before = self._followed_in.setdefault(relation.relation_id, [])
         if alterations or not any(entry.relation is relation and entry.subscribed == subscribed for entry in before):
@@ -164,12 +173,13 @@ class Definitions:
 
 
 def _check_key(target: Target, key: Sequence[TargetColumn]) -> None:
-    """Raise a TargetError if rows cannot be found by the key's columns: Spark compares no VARIANT."""
+    """Raise a NeedsResync if rows cannot be found by the key's columns: Spark compares no VARIANT."""
     for column in key:
         if column.type.place is Place.VARIANT:
-            raise TargetError(
+            raise NeedsResync(
                 f'column "{column.name}" identifies the rows of table "{target.qualified_name}", but is VARIANT in the '
                 f"Delta table at {target.path}",
-                hint="give the table a replica identity without the column; or move the Delta table away and copy the "
-                "table afresh: there a column of the key is a string",
+                (target.namespace, target.name),
+                hint="give the table a replica identity without the column; or move the Delta table away: in a new one "
+                "a column of the key is a string",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bridge.batch.routes import Routes, name_of
@@ -11,7 +12,7 @@ from bridge.batch.row_filters import RowFilters, ServerFilters
 from bridge.publication.replica_identity import missing_partition_key, partition_refusal, refusals_of
 from bridge.publication.routing_then import PartitionFacts, RoutingThen
 from bridge.publication.tables import with_replica_identity
-from bridge.runtime.errors import PublicationError, TargetError
+from bridge.runtime.errors import NeedsResync, PublicationError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +39,7 @@ class ReappliedRoutes(Routes):
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as `Routes`, and the publications
         self,
         subscribed: Mapping[tuple[str, str], Subscribed],
         routing: Routing,
@@ -49,8 +50,9 @@ class ReappliedRoutes(Routes):
         subscription: str = "",
         changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
+        waiting: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
-        super().__init__(subscribed, subscription=subscription, changed=changed, others=others)
+        super().__init__(subscribed, subscription=subscription, changed=changed, others=others, waiting=waiting)
         self._filter_compiler = filter_compiler
         self._refresh = refresh
         self._then = RoutingThen(routing, facts or PartitionFacts())
@@ -84,7 +86,8 @@ class ReappliedRoutes(Routes):
         """The subscribed table that a relation's changes go to, as it is published; None for no table.
 
         Raises:
-            TargetError: The publications cannot be applied to the table as the stream has it.
+            NeedsResync: The publications cannot be applied to the table as the stream has it.
+            TargetError: They contradict each other.
         """
         definition, found = self._routed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
@@ -188,7 +191,11 @@ class ReappliedRoutes(Routes):
             return None
         filters = found.filters or found.server_filters
         filter_columns = filters.columns if filters else frozenset()
-        columns = _published_columns(entry, [column.name for column in relation.columns], filter_columns)
+        try:
+            columns = _published_columns(entry, [column.name for column in relation.columns], filter_columns)
+        except PublicationError as error:
+            # what the definitions publish now was not in the stream then
+            raise NeedsResync(error.message, (found.target.namespace, found.target.name), hint=error.hint) from error
         missing = missing_partition_key(replace(entry, source=known), _identity(relation), self._routing.relations)
         return replace(found, columns=columns, within_partition=bool(missing))
 
@@ -217,16 +224,15 @@ def _published_columns(entry: Entry, names: Sequence[str], filter_columns: froze
     """The published columns among the columns in the stream (`names`); the catalog may already have others.
 
     Raises:
-        PublicationError: The stream lacks a column of the column list.
-        TargetError: The stream lacks a column that a row filter looks at.
+        PublicationError: The stream lacks a column of the column list, or one that a row filter looks at.
     """
     if gone := sorted(filter_columns.difference(names)):
-        raise TargetError(
+        raise PublicationError(
             f'the stream does not carry column "{gone[0]}" of table "{entry.source.qualified_name}", '
             "which a row filter looks at",
         )
     if entry.listed:
-        entry.projection(names)  # raises PublicationError
+        entry.projection(names)
         return frozenset(entry.column_names)
     left_out = {column.name for column in entry.target.columns}.difference(entry.column_names)
     return frozenset(names).difference(left_out)

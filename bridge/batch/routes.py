@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.runtime import remedies
@@ -117,9 +118,10 @@ class Routes:
             and the command that copies the table afresh.
         others: Makes a subscribed table of any other one that is published, by its namespace and name: each name that
             the stream brings is a table of its own. None: such changes are ignored, and a renamed table is an error.
+        waiting: The names of the subscription's tables that wait for their resync, by relid.
 
     Attributes:
-        names: The subscribed tables' names, by the relid that each has in the stream.
+        names: The names of subscribed and waiting tables, by the relid that each has in the stream.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Routes:
         subscription: str = "",
         changed: Callable[[], None] = lambda: None,
         others: Callable[[str, str], Subscribed] | None = None,
+        waiting: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> None:
         self.subscribed = subscribed
         self._others = others
@@ -137,7 +140,8 @@ class Routes:
         self._keys: dict[int, frozenset[str]] = {}
         self._subscription = subscription
         self._changed = changed
-        self.names = {table.relid: name for name, table in subscribed.items() if table.relid is not None}
+        self.names = dict(waiting)
+        self.names |= {table.relid: name for name, table in subscribed.items() if table.relid is not None}
 
     def begin(self) -> None:
         """Forget what transactions have announced: a batch begins, whose transactions are decoded from their start."""
@@ -183,14 +187,16 @@ class Routes:
         return key < before
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
-        """The subscribed table that now has this relation's name; None if it has its own. PostgreSQL stops there."""
+        """The subscribed table that now has this relation's name; None if it has its own. PostgreSQL stops there.
+
+        One that took the name of another table is that table's, too: rows of both come under one name.
+        """
         return self._renamed_from(relation.relation_id, name_of(relation))
 
     def _renamed_from(self, relid: int, name: tuple[str, str]) -> RenamedTable | None:
         ours = self.names.get(relid, name)
-        if self._others is not None:
-            return None
-        if ours == name or ours not in self.subscribed:
+        tables = [table for table in (ours, name) if table in self.subscribed]
+        if self._others is not None or ours == name or not tables:
             return None
         old, new = ".".join(ours), ".".join(name)
         if name in self.subscribed:
@@ -203,7 +209,7 @@ class Routes:
                 f"{remedies.refresh(self._subscription)}; or rename it back, and run: "
                 f"{remedies.resync(self._subscription, old)}"
             )
-        return RenamedTable(self.subscribed[ours].lsn, TargetError(message, hint=hint))
+        return RenamedTable(self.subscribed[tables[0]].lsn, TargetError(message, hint=hint))
 
     def remember_relid(self, relation: Relation) -> None:
         """Note the relid of a relation whose changes count; it may differ from the one that its name had before."""

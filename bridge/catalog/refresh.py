@@ -147,18 +147,20 @@ def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
         catalog.put_rel(name, anew)
 
 
-def have_wait(catalog: Catalog, name: str, table: tuple[str, str], why: str, now_s: float) -> None:
-    """Leave a table's changes out from now on, until it is copied afresh; it has all up to the origin. One transaction.
+def have_wait(catalog: Catalog, name: str, tables: Iterable[tuple[str, str]], why: str, now_s: float) -> None:
+    """Leave tables' changes out from now on, until they are copied afresh. They have all up to the origin.
+
+    It is one transaction.
 
     Args:
         name: The subscription, or its tablesync worker.
         why: What `status` shows, with the hint.
     """
     with catalog.transaction() as db:
-        db.execute(
+        db.executemany(
             "UPDATE subscription_rel SET waits = ?, waits_since = ? "
             "WHERE subscription = ? AND namespace = ? AND name = ?",
-            (why, now_s, name, *table),
+            [(why, now_s, name, *table) for table in tables],
         )
 
 

@@ -128,7 +128,10 @@ def role_script(subscription: Subscription) -> str:
     who = login(subscription.connection)
     names = RoleNames(who.role, who.database, missing_publications=subscription.publications)
     try:
-        with Publisher(subscription.connection, application_name=f"{subscription.name}_check") as publisher:
+        with (
+            Publisher(subscription.connection, application_name=f"{subscription.name}_check") as publisher,
+            publisher.snapshot(),
+        ):
             missing = [
                 row["name"]
                 for row in publisher.rows("missing_publications", {"publications": [*subscription.publications]})

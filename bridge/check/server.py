@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
@@ -39,7 +39,13 @@ class Needs:
 
 
 def check_server(
-    facts: ServerFacts, *, slot_exists: bool, running: bool, others: Needs | None = None, name: str = ""
+    facts: ServerFacts,
+    *,
+    slot_exists: bool,
+    running: bool,
+    others: Needs | None = None,
+    name: str = "",
+    unrepresentable: Literal["error", "null"] = "error",
 ) -> list[Finding]:
     """Look at a server.
 
@@ -49,6 +55,7 @@ def check_server(
         running: Whether the daemon is running, so that its WAL sender is among the server's.
         others: What other subscriptions of the configuration still need there; None for nothing.
         name: The subscription's, which its stream has as application_name.
+        unrepresentable: The subscription's.
     """
     others = others or Needs()
     needs = Needs(others.slots + (0 if slot_exists else 1), others.senders + (0 if running else 1))
@@ -61,7 +68,7 @@ def check_server(
         *_idle_timeout(facts),
         *_sender_timeout(facts),
         *_synchronous(facts, name),
-        *_encoding(facts),
+        *_encoding(facts, unrepresentable),
         *_open_transactions(facts.open_transactions, slot_exists=slot_exists),
         *_clock(facts),
         *_security(facts.security),
@@ -221,9 +228,9 @@ def _synchronous(facts: ServerFacts, name: str) -> Iterator[Finding]:
         yield passed(subject, "commits do not wait for pgbridge")
 
 
-def _encoding(facts: ServerFacts) -> Iterator[Finding]:
+def _encoding(facts: ServerFacts, unrepresentable: Literal["error", "null"]) -> Iterator[Finding]:
     encoding = facts.settings.get("server_encoding", "")
-    if encoding == "SQL_ASCII":
+    if encoding == "SQL_ASCII" and unrepresentable == "error":
         yield warning(
             "server_encoding",
             f'database "{facts.database}" has SQL_ASCII, which takes any bytes: a text that is no UTF-8 stops the '

@@ -13,7 +13,7 @@ from bridge.sync.start import foreign_slot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.receive.publisher import SlotStatus
+    from bridge.receive.slot_status import SlotStatus
     from protocol.lsn import Lsn
 
 _SUBJECT = "replication slot"

@@ -80,7 +80,12 @@ def _with_publisher(
     status = publisher.slot(subscription.slot_name)
     streams = expected.running and status is not None and status.active
     yield from check_server(
-        facts, slot_exists=status is not None, running=streams, others=others, name=subscription.name
+        facts,
+        slot_exists=status is not None,
+        running=streams,
+        others=others,
+        name=subscription.name,
+        unrepresentable=subscription.unrepresentable,
     )
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)
@@ -90,7 +95,8 @@ def _with_publisher(
     except BridgeError as error:
         yield failed("options", error)
     try:
-        yield from _publications(subscription, known, facts, publisher)
+        with publisher.snapshot():
+            yield from _publications(subscription, known, facts, publisher)
     except BridgeError as error:
         yield failed("publications", error)
 
@@ -154,7 +160,8 @@ def _publications(
         finding = failed("tables", unknown)
         yield replace(finding, level=Level.WARNING) if begun else finding
     if not tables:
-        yield _nothing(subscription, applied)
+        if not missing:
+            yield _nothing(subscription, applied)
         return
     yield passed("publications", f"{len(tables)} tables are published")
     yield from check_tables(

@@ -58,7 +58,7 @@ def _failed(subscription: Subscription, error: BridgeError) -> dict[str, Any]:
 
 def _one(subscription: Subscription) -> dict[str, Any]:
     definitions = load_optional(subscription.publication_definitions)
-    with _publisher(subscription) as publisher:
+    with _publisher(subscription) as publisher, publisher.snapshot():
         missing = publisher.missing(subscription.publications)
         notes = [missing_message(missing)] if missing else []
         applied = apply_publications(publisher, subscription.publications, definitions)
@@ -128,7 +128,7 @@ def dump(subscriptions: Iterable[Subscription]) -> tuple[str, list[str]]:
     found: dict[tuple[str, Publication], str] = {}
 
     def read(subscription: Subscription) -> None:
-        with _publisher(subscription) as publisher:
+        with _publisher(subscription) as publisher, publisher.snapshot():
             if missing := publisher.missing(subscription.publications):
                 raise PublisherError(missing_message(missing))
             for publication in read_publications(publisher, subscription.publications):

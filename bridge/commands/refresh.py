@@ -42,7 +42,8 @@ def ask(
     Args:
         subscription: The subscription.
         catalog: Its catalog.
-        resync: Tables to copy again, as `namespace.name`, or as `name` in public; empty to refresh the subscription.
+        resync: Tables to copy again, as `namespace.name`, or as `name` in public; empty to refresh the subscription. So
+            it is, too, if one of them waits and is no longer published.
         copy_data: Whether added tables are copied; None for `copy_data` of the configuration.
         when: When the worker carries it out, for the message.
         waits: What to say of a worker that pauses, where no request ends the pause.
@@ -64,8 +65,11 @@ def ask(
     unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
     known = plan(pending, published, subscribed).subscribed | published.keys()
     failing = [owner for owner in (name, sync_name(name)) if catalog.last_error(owner) is not None]
-    tables: list[tuple[str, str] | None] = [_find(text, known, name) for text in resync]
-    tables = tables or [None]
+    named = [_find(text, known, name) for text in resync]
+    # one that waits because it was renamed may not be published any more: that is what a refresh is for
+    gone = {(rel.namespace, rel.name) for rel in refresh.waiting(catalog, name)} - published.keys()
+    tables: list[tuple[str, str] | None] = [table for table in named if table not in gone]
+    tables += [None] if not named or gone.intersection(named) else []
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
     keeping = [table for table in known if subscription.mode_of(".".join(table)) != "mirror"]
@@ -103,7 +107,10 @@ def _published(
     Definitions may name tables that were `followed` and do not exist any more.
     """
     definitions = load_optional(subscription.publication_definitions)
-    with Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher:
+    with (
+        Publisher(subscription.connection, application_name=f"{subscription.name}_refresh") as publisher,
+        publisher.snapshot(),
+    ):
         missing = publisher.missing(subscription.publications)
         if definitions is None:
             tables = publisher.tables(subscription.publications)

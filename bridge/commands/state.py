@@ -86,11 +86,11 @@ def ask(subscriptions: Sequence[Subscription]) -> dict[str, Position]:
         suppress(BridgeError),
         Publisher(first.connection, application_name=f"{first.name}_status") as publisher,
     ):
-        flush_lsn = publisher.flush_lsn()
+        slots = publisher.slots([one.slot_name for one in subscriptions])
         for one in subscriptions:
-            slot = publisher.slot(one.slot_name)
+            slot = slots.by_name[one.slot_name]
             wal_status = shown_status(slot.wal_status, slot.invalidation_reason) if slot else shown_status(None, None)
-            found[one.name] = Position(slot.confirmed_flush_lsn if slot else None, flush_lsn, wal_status)
+            found[one.name] = Position(slot.confirmed_flush_lsn if slot else None, slots.flush_lsn, wal_status)
     return found
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from bridge.catalog.catalog_rows import ColumnRow
 from bridge.evolution.plan import Definition, Plan, plan
 from bridge.runtime import remedies
-from bridge.runtime.errors import NeedsResync
 from protocol.bulk.columns import RowMessages
 from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
 from protocol.codec.pgoutput import encode
@@ -115,15 +114,10 @@ class DefinitionTracker:
             self._variant,
             self._unrepresentable,
         )
-        remedy = remedies.resync(self._subscription, target.qualified_name)
-        try:
-            planned = plan(definition, self._schema(target))
-        except NeedsResync as error:
-            keep = f"to keep the {target.mode} so far, move {target.path} away" if target.every_change else ""
-            error.hint = "; then ".join(filter(None, (error.hint, keep, f"copy the table afresh: {remedy}")))
-            raise
+        planned = plan(definition, self._schema(target))
         self._known[relation.relation_id] = planned.known
         self._schemas[target.path] = planned.schema
+        remedy = remedies.resync(self._subscription, target.qualified_name)
         for warning in planned.warnings:
             self._warn(target.qualified_name, warning, remedy)
         return planned

@@ -183,7 +183,7 @@ class _Table:
         if moved and moved in self._published:
             return self._state(
                 "renamed",
-                f'table {self._quoted} was renamed to "{_text(moved)}": its next change stops the subscription',
+                f'table {self._quoted} was renamed to "{_text(moved)}": its next change has it wait for its resync',
                 f"to copy it afresh under its new name, run: {self._remedies.refresh}",
             )
         if renamed is not None:

@@ -129,6 +129,8 @@ _ENCODED = "in a URI, write %40 for @, %2F for /, %3A for :, %3F for ? and %25 f
 _URI = re.compile("postgres(?:ql)?://(?:[^@/]*@)?")
 _LAST_PORT = 65535
 _NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
+_DROPPED_MEANWHILE = frozenset({"42704", "42P01", "XX000"})
+"""A catalog function of the server opens what it is asked for by itself, outside of the statement's snapshot."""
 _GRANT_HINT = "the role needs SELECT on the table, and USAGE on its schema; for the statements, run: pgbridge check"
 
 
@@ -310,7 +312,9 @@ def read_rows(
         with cut_after(connection.fileno(), _CATALOG_SILENT_S):
             return list(dictionaries(connection.execute(sql.load(statement), parameters)))
     except psycopg.Error as error:
-        raise translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)") from error
+        refused = translated(error, f"cannot read the publisher's catalog (sql/{statement}.sql)")
+        refused.retry |= error.sqlstate in _DROPPED_MEANWHILE
+        raise refused from error
 
 
 def dictionaries(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:

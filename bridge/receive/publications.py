@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from bridge.publication.publication import ACTIONS, Publication, PublicationTable
 from bridge.publication.reapply import Applied, reapply
 from bridge.publication.tables import CatalogColumn, CatalogRelation, Collation, Relations
-from bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,11 +26,13 @@ def read_relations(publisher: Publisher, slot_name: str | None = None) -> Relati
     Raises:
         PublisherError: The catalog cannot be read.
     """
-    rows = publisher.rows("relations", {"slot_name": slot_name})
-    identities = {row["relid"]: row["replica_identity"] for row in rows if row["publishable"]}
     columns: dict[int, list[CatalogColumn]] = defaultdict(list)
-    for row in publisher.rows("table_columns", {"relids": list(identities)}):
-        columns[row["relid"]].append(_column(row, identities[row["relid"]]))
+    with publisher.snapshot():
+        rows = publisher.rows("relations", {"slot_name": slot_name})
+        identities = {row["relid"]: row["replica_identity"] for row in rows if row["publishable"]}
+        for row in publisher.rows("table_columns", {"relids": list(identities)}):
+            columns[row["relid"]].append(_column(row, identities[row["relid"]]))
+        schemas = frozenset(row["name"] for row in publisher.rows("schemas"))
     made = {
         row["relid"]: CatalogRelation(
             **{
@@ -43,7 +44,6 @@ def read_relations(publisher: Publisher, slot_name: str | None = None) -> Relati
         )
         for row in rows
     }
-    schemas = frozenset(row["name"] for row in publisher.rows("schemas"))
     return Relations(made, schemas, publisher.version, publisher.encoding, publisher.insert_lsn())
 
 
@@ -87,22 +87,22 @@ def read_publications(publisher: Publisher, names: Sequence[str]) -> tuple[Publi
     Raises:
         PublisherError: As `Publisher.missing`, or the catalog cannot be read.
     """
-    names = publisher.existing(names)
-    wanted = {"publications": list(names)}
     tables: dict[str, list[PublicationTable]] = defaultdict(list)
     excepted: dict[str, list[PublicationTable]] = defaultdict(list)
     schemas: dict[str, list[str]] = defaultdict(list)
     version = 15 if publisher.version >= 150000 else 14
-    for row in publisher.rows(f"publication_members_{version}", wanted):
+    with publisher.snapshot():
+        names = publisher.existing(names)
+        wanted = {"publications": list(names)}
+        members = publisher.rows(f"publication_members_{version}", wanted)
+        made = {row["name"]: row for row in publisher.rows("publications", wanted)}
+    for row in members:
         if row["name"] is None:
             schemas[row["publication"]].append(row["namespace"])
         else:
             columns = None if row["columns"] is None else tuple(row["columns"])
             table = PublicationTable(row["namespace"], row["name"], True, columns, row["row_filter"])
             (excepted if row["excepted"] else tables)[row["publication"]].append(table)
-    made = {row["name"]: row for row in publisher.rows("publications", wanted)}
-    if gone := [name for name in names if name not in made]:
-        raise PublisherError(f'publication "{gone[0]}" does not exist on the publisher', retry=True)
     return tuple(
         Publication(
             name,
@@ -138,7 +138,6 @@ def apply_publications(
         PublicationError: The publications contradict the tables or each other.
         PublisherError: As `read_publications`.
     """
-    relations = read_relations(publisher, slot_name)
-    return reapply(
-        definitions, read_publications(publisher, names), relations, missing_ok=missing_ok, followed=followed
-    )
+    with publisher.snapshot():
+        relations, of_server = read_relations(publisher, slot_name), read_publications(publisher, names)
+    return reapply(definitions, of_server, relations, missing_ok=missing_ok, followed=followed)

@@ -5,24 +5,27 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.receive.column_fill import fill_of
 from bridge.receive.connection import connect, read_rows, translated
 from bridge.receive.readiness import shut_down
+from bridge.receive.slot_status import slots_of
 from bridge.runtime.errors import PublisherError
 from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from bridge.receive.slot_status import Slots, SlotStatus
 
 LOWEST_VERSION = 140000
 PASSWORD_WARNING_S = 7 * 86400.0
@@ -33,37 +36,6 @@ _CANCEL_TIMEOUT_S = 2.0
 _ORIGIN_VERSION = 160000
 _MISSING_VERSION = 180000
 _ON_DEMAND_VERSION = 190000
-
-
-@dataclass(frozen=True, slots=True)
-class SlotStatus:
-    """A row of pg_replication_slots; plugin and database are None for a physical slot.
-
-    Attributes:
-        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION.
-        restart_lsn: The server keeps WAL from here on.
-        safe_wal_size_bytes: How much WAL can be written before the slot may be lost; None without
-            max_slot_wal_keep_size.
-        invalidation_reason: Why the slot cannot be used any more (PostgreSQL 17); None for a sound one.
-        failover: Whether it is synchronized to standbys (PostgreSQL 17).
-        synced: Whether it is a standby's copy of the primary's slot, which nobody can stream from (PostgreSQL 17).
-        slotsync_skip_reason: Why the last synchronization left it as it was (PostgreSQL 19).
-    """
-
-    plugin: str | None
-    slot_type: str
-    database: str | None
-    active: bool
-    active_pid: int | None
-    confirmed_flush_lsn: Lsn | None
-    wal_status: str | None
-    two_phase: bool = False
-    restart_lsn: Lsn | None = None
-    safe_wal_size_bytes: int | None = None
-    invalidation_reason: str | None = None
-    failover: bool = False
-    synced: bool = False
-    slotsync_skip_reason: str | None = None
 
 
 class Publisher(Closing):
@@ -82,8 +54,6 @@ class Publisher(Closing):
         self.connection = connect(conninfo, application_name=application_name)
         facts = self._one("server")
         self.version: int = facts["server_version_num"]
-        self.password_left_s: float | None = facts["password_left_s"]
-        self.synchronous_standby_names: str = facts["synchronous_standby_names"]
         if self.version < LOWEST_VERSION:
             self.close()
             raise PublisherError(f"the publisher is PostgreSQL {self.version // 10000}; the lowest supported is 14")
@@ -106,6 +76,22 @@ class Publisher(Closing):
             self.connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
         with suppress(psycopg.Error, OSError):
             shut_down(self.connection.fileno())
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Within, all queries see the catalog as of one moment: a table that is dropped meanwhile is there for all.
+
+        One within another is a part of it. Functions that open a table themselves see that it is gone.
+        """
+        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+            yield
+            return
+        try:
+            with self.connection.transaction():
+                self.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                yield
+        except psycopg.Error as error:
+            raise translated(error, "cannot read the publisher's catalog") from error
 
     def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run `sql/<statement>.sql`; return its rows, each by column name."""
@@ -143,27 +129,11 @@ class Publisher(Closing):
 
     def slot(self, slot_name: str) -> SlotStatus | None:
         """The slot's status; None if it does not exist."""
-        rows = self.rows("slot_status", {"slot_name": slot_name})
-        if not rows:
-            return None
-        row = rows[0]
-        confirmed, restart = row["confirmed_flush_lsn"], row["restart_lsn"]
-        return SlotStatus(
-            row["plugin"],
-            row["slot_type"],
-            row["database"],
-            row["active"],
-            row["active_pid"],
-            Lsn.parse(confirmed) if confirmed else None,
-            row["wal_status"],
-            row["two_phase"],
-            Lsn.parse(restart) if restart else None,
-            row["safe_wal_size"],
-            row["invalidation_reason"],
-            bool(row["failover"]),
-            bool(row["synced"]),
-            row["slotsync_skip_reason"],
-        )
+        return self.slots([slot_name]).by_name[slot_name]
+
+    def slots(self, slot_names: Sequence[str]) -> Slots:
+        """The statuses of slots, at least one, in one query."""
+        return slots_of(self.rows("slots", {"slot_names": list(slot_names)}))
 
     def missing(self, publications: Sequence[str]) -> list[str]:
         """Return the subscription's publications that the database does not have (yet).
@@ -193,13 +163,14 @@ class Publisher(Closing):
         Raises:
             PublisherError: As from `missing`, or two publications publish a table with different column lists.
         """
-        existing = self.existing(publications)
-        if not existing:
-            return []
-        names = {"publications": existing}
-        version = min(self.version // 10000, 16)
-        rows = self.rows(f"publication_tables_{version}", names)
-        columns = self._columns({row["relid"] for row in rows})
+        with self.snapshot():
+            existing = self.existing(publications)
+            if not existing:
+                return []
+            names = {"publications": existing}
+            version = min(self.version // 10000, 16)
+            rows = self.rows(f"publication_tables_{version}", names)
+            columns = self._columns({row["relid"] for row in rows})
         entries: dict[int, list[dict[str, Any]]] = {}
         for row in rows:
             entries.setdefault(row["relid"], []).append(row)

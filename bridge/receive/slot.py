@@ -25,7 +25,7 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bridge.receive.publisher import SlotStatus
+    from bridge.receive.slot_status import SlotStatus
     from bridge.track.position import Missing, Position
 
 

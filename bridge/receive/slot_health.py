@@ -19,10 +19,10 @@ from bridge.runtime.errors import BridgeError
 from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from bridge.config.config import Subscription
-    from bridge.receive.publisher import SlotStatus
+    from bridge.receive.slot_status import Slots, SlotStatus
     from protocol.lsn import Lsn
 
 _WINDOW_S = 600.0
@@ -202,6 +202,8 @@ _PASSWORD_AGAIN_S = 86400.0
 class SlotWatch(Closing):
     """A thread that asks each server for its slots, and logs what an operator should know.
 
+    A round is one query for each server, on a connection that stays open.
+
     Args:
         subscriptions: Returns the subscriptions whose slots exist; called before each round.
         interval_s: Between two rounds.
@@ -215,6 +217,7 @@ class SlotWatch(Closing):
         self._password_told_s: dict[str, float] = {}
         self._health: dict[str, SlotHealth] = {}
         self._asked: set[str] = set()
+        self._publishers: dict[str, Publisher] = {}  # by their connection strings
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slot watch", daemon=True)
 
@@ -225,12 +228,20 @@ class SlotWatch(Closing):
     def close(self) -> None:
         """Stop watching; a query under way is not waited for."""
         self._stop.set()
+        if not self._thread.is_alive():
+            self._disconnect(())
 
     def health(self) -> Mapping[str, SlotHealth]:
         """Return what was seen last, by the subscriptions' names; without those whose server did not answer."""
         return dict(self._health)
 
     def _run(self) -> None:
+        try:
+            self._look_again_and_again()
+        finally:
+            self._disconnect(())
+
+    def _look_again_and_again(self) -> None:
         while True:
             try:
                 self.look()
@@ -257,25 +268,42 @@ class SlotWatch(Closing):
         for subscription in self._subscriptions():
             by_server[subscription.connection].append(subscription)
         self._asked = {subscription.name for subscriptions in by_server.values() for subscription in subscriptions}
+        self._disconnect(by_server)
         seen = {}
         for conninfo, subscriptions in by_server.items():
             if self._stop.is_set():
                 return
             try:
-                with Publisher(conninfo, application_name="pgbridge_slot_watch") as publisher:
-                    self._tell_password(
-                        conninfo, publisher.password_left_s, [subscription.name for subscription in subscriptions]
-                    )
-                    flush_lsn = publisher.flush_lsn()
-                    for subscription in subscriptions:
-                        status = publisher.slot(subscription.slot_name)
-                        health = self._histories[subscription.name].add(time.monotonic(), status, flush_lsn)
-                        waited = is_synchronous(publisher.synchronous_standby_names, subscription.name)
-                        seen[subscription.name] = replace(health, synchronous=waited)
-                        self._tell(subscription, seen[subscription.name])
+                slots = self._ask(conninfo, [one.slot_name for one in subscriptions])
             except BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
+                continue
+            self._tell_password(conninfo, slots.password_left_s, [one.name for one in subscriptions])
+            for one in subscriptions:
+                status = slots.by_name[one.slot_name]
+                health = self._histories[one.name].add(time.monotonic(), status, slots.flush_lsn)
+                waited = is_synchronous(slots.synchronous_standby_names, one.name)
+                seen[one.name] = replace(health, synchronous=waited)
+                self._tell(one, seen[one.name])
         self._health = seen
+
+    def _ask(self, conninfo: str, slot_names: Sequence[str]) -> Slots:
+        """Ask a server on the open connection; where it was lost meanwhile, on another one."""
+        fresh = conninfo not in self._publishers
+        try:
+            if fresh:
+                self._publishers[conninfo] = Publisher(conninfo, application_name="pgbridge_slot_watch")
+            return self._publishers[conninfo].slots(slot_names)
+        except BridgeError:
+            self._disconnect(self._publishers.keys() - {conninfo})
+            if fresh:
+                raise
+        return self._ask(conninfo, slot_names)
+
+    def _disconnect(self, but: Collection[str]) -> None:
+        """Close the connections to all servers but these."""
+        for conninfo in self._publishers.keys() - set(but):
+            self._publishers.pop(conninfo).close()
 
     def _tell_password(self, conninfo: str, left_s: float | None, names: list[str]) -> None:
         told_s = self._password_told_s.get(conninfo)

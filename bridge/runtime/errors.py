@@ -15,7 +15,7 @@
       VerifyError           source and target could not be compared
       TargetError           a Delta table is not as it must be
         OwnColumnError      a column that only the table has, or that Delta fills by itself, is in the way
-        NeedsResync         it cannot follow the published table's new columns; a fresh copy can
+        NeedsResync         it cannot follow the published table; a fresh copy can
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
@@ -161,19 +161,28 @@ class TargetError(BridgeError):
 
 
 class OwnColumnError(TargetError):
-    """Delta does not fill a column that only the Delta table has, or does not let one that is published be written."""
+    """Delta does not fill a column that only the Delta table has, or does not let one that is published be written.
+
+    Attributes:
+        alterable: Whether the Delta table can be altered so that it does.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", alterable: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.alterable = alterable
 
 
 class NeedsResync(TargetError):
-    """A Delta table cannot follow the published table's new columns exactly: it waits for a fresh copy.
+    """A Delta table cannot follow the stream exactly, so it waits for a fresh copy.
 
     Attributes:
-        table: (namespace, name) of the target.
+        tables: (namespace, name) of the target; of several, if they wait together.
+        hint: What has to be done before the copy; who has them wait adds the command.
     """
 
-    def __init__(self, message: str, table: tuple[str, str], *, hint: str = "") -> None:
+    def __init__(self, message: str, *tables: tuple[str, str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.table = table
+        self.tables = tables
 
 
 class StoreError(BridgeError):

@@ -55,13 +55,14 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     Raises:
         PublisherError: The publication, or the table in it, does not exist.
     """
-    missing = publisher.missing(options.publications)
-    if missing:
-        raise PublisherError(
-            f'publication "{missing[0]}" does not exist on the server',
-            hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
-        )
-    tables = publisher.tables(options.publications)
+    with publisher.snapshot():
+        missing = publisher.missing(options.publications)
+        if missing:
+            raise PublisherError(
+                f'publication "{missing[0]}" does not exist on the server',
+                hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
+            )
+        tables = publisher.tables(options.publications)
     if options.table is None:
         return tables
     chosen = [table for table in tables if table.qualified_name == options.table]

@@ -23,7 +23,8 @@ from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from bridge.apply.context import Context
-    from bridge.receive.publisher import Publisher, SlotStatus
+    from bridge.receive.publisher import Publisher
+    from bridge.receive.slot_status import SlotStatus
     from bridge.track.position import ServerHistory
     from bridge.track.recovery import Held
     from protocol.lsn import Lsn

@@ -137,9 +137,11 @@ def warn_without_identity(publisher: Publisher, publications: Sequence[str], log
 
     This is no error: the server accepts INSERTs (`CheckCmdReplicaIdentity`), and they are replicated.
     """
-    found = read_publications(publisher, publications)
-    changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
-    for table in publisher.tables(changing) if changing else ():
+    with publisher.snapshot():
+        found = read_publications(publisher, publications)
+        changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
+        tables = publisher.tables(changing) if changing else ()
+    for table in tables:
         if table.relkind == "r" and table.cut_identity:
             log.warning(
                 "the server refuses UPDATE and DELETE of a published table: the column list lacks columns of its key",

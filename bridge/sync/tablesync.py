@@ -254,7 +254,7 @@ class TableSync:
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
         made = new_columns(table, types, self._subscription.jsonb)
         if existed and columns is None and mode != "changelog":
-            layout = layout_after_copy(rel, made, mode, layout, subscription=name, log=self._log)
+            layout = layout_after_copy(rel, made, mode, layout, subscription=owner_of(name), log=self._log)
         stamp = self._stamp(snapshot)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
         variants = {column.name for column in written if is_variant(column)}

@@ -119,8 +119,8 @@ def check_filled(location: str, filled: Mapping[str, Filling], published: Collec
         if name in published and how in _DEFINITIONS:
             raise OwnColumnError(
                 f"{column} is {_DEFINITIONS[how]}, and is published: Delta does not let pgbridge write its values",
-                hint="leave the column out by a column list of the publication; or move the Delta table away, and have "
-                "the table copied afresh",
+                hint="leave the column out by a column list of the publication; or move the Delta table away",
+                alterable=False,
             )
         if name not in published and how == "refused":
             raise OwnColumnError(

@@ -7,6 +7,7 @@ does, from a stream of partitions. The tables are in memory, as in `test_catalog
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from structlog.testing import capture_logs
 
+from bridge.commands import refresh as command
 from protocol.lsn import Lsn
 from tests.oracle.catalog_events.beside import WithoutCommitLog
 from tests.oracle.memory_tables import MemoryTables, in_memory
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.fix_bridge import Pipeline
+    from tests.fix_postgres import Publisher
 
 VIA_ROOT = "WITH (publish_via_partition_root)"
 PUBLICATION = f"CREATE PUBLICATION p FOR TABLE {{}} {VIA_ROOT}"
@@ -167,12 +170,14 @@ def prepare(publisher, folder) -> str:
     return ";".join(plain)
 
 
-def wrong(tables: MemoryTables, bridge: Pipeline, native: NativeSubscriber, roots: Iterable[str]) -> dict[str, object]:
+def wrong(
+    tables: MemoryTables, bridge: Pipeline, right: NativeSubscriber | Publisher, roots: Iterable[str]
+) -> dict[str, object]:
     """The roots that differ, with both sides' rows."""
     found: dict[str, object] = {}
     for root in roots:
         held = {(str(row["id"]), row["v"]) for row in tables.arrow(bridge.path(root)).to_pylist()}
-        wanted = set(native.rows(f"public.{root}", ["id", "v"]))
+        wanted = set(right.rows(f"public.{root}", ["id", "v"]))
         if held != wanted:
             found[root] = {one[0] for one in held}, {one[0] for one in wanted}
     return found
@@ -185,6 +190,12 @@ def wait_for(bridge: Pipeline, publisher) -> None:
     while bridge.remote_lsn() < Lsn.parse(lsn):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+
+
+def typed(bridge: Pipeline, words: str) -> None:
+    """Type a printed `refresh`."""
+    tables = shlex.split(words)[3::2]
+    command.ask(bridge.subscription, bridge.catalog, resync=tables, copy_data=None, when="now")
 
 
 def test_rows_go_where_a_native_subscribers_go(publisher, tmp_path):
@@ -229,3 +240,7 @@ def test_rows_go_where_a_native_subscribers_go(publisher, tmp_path):
             said = " ".join(str(event) for event in events if event["log_level"] == "warning" and "hint" in event)
             silent = [root for root in different if not re.search(rf"--resync [^;]*public\.{root}\b", said)]
             assert silent == [], (mode, silent, different)
+            for table in different:
+                typed(bridge, re.findall(rf"pgbridge (refresh [^';]*--resync public\.{table}\b[^';]*)", said)[0])
+            bridge.catch_up()
+            assert wrong(tables, bridge, publisher, different) == {}

@@ -10,6 +10,7 @@ import re
 import shlex
 from contextlib import ExitStack
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -105,6 +106,55 @@ def typed(bridge, hint):
     return command.ask(bridge.subscription, bridge.catalog, resync=tables, copy_data=None, when="now")
 
 
+IN_TURNS = """
+CREATE TABLE turns (id int NOT NULL, n int NOT NULL, part text NOT NULL) PARTITION BY LIST (part);
+CREATE TABLE x PARTITION OF turns FOR VALUES IN ('x'); ALTER TABLE x ADD PRIMARY KEY (id, part);
+CREATE TABLE y PARTITION OF turns FOR VALUES IN ('y'); CREATE UNIQUE INDEX y_n ON y (n, part);
+ALTER TABLE y REPLICA IDENTITY USING INDEX y_n;
+CREATE TABLE other (id int PRIMARY KEY, v text);
+CREATE TABLE lacking (id int PRIMARY KEY, v text);
+INSERT INTO turns VALUES (1, 1, 'x'), (1, 1, 'y'); INSERT INTO other VALUES (1);
+INSERT INTO lacking VALUES (1, 'a');
+CREATE PUBLICATION of_other FOR TABLE other; CREATE PUBLICATION pub FOR TABLE turns, other, lacking;
+"""
+DEFINED = "CREATE PUBLICATION p FOR TABLE turns, other, lacking (id{}) WITH (publish_via_partition_root);"
+
+
+def test_definitions_that_do_not_fit_the_stream_have_their_table_wait(publisher, subscribed):
+    """Replica identities of partitions by turns; a column that came later."""
+    publisher.execute(IN_TURNS)
+    bridge = subscribed(DEFINED.format(""))
+    definitions = Path(bridge.subscription.publication_definitions)
+    with NativeSubscriber(publisher.conninfo, ["of_other"]) as native:
+        bridge.catch_up()
+        for table, change in (
+            ("turns", "UPDATE x SET n = 2; UPDATE y SET id = 2; UPDATE x SET n = 3"),
+            ("lacking", "INSERT INTO lacking VALUES (2, 'b')"),
+        ):
+            publisher.execute(f"BEGIN; UPDATE other SET v = '{table}'; {change}; COMMIT")
+        publisher.execute("ALTER TABLE lacking ADD later int; INSERT INTO lacking VALUES (3, 'c', 3)")
+        definitions.write_text(DEFINED.format(", later"))
+        with pytest.raises(NeedsResync):
+            bridge.catch_up()
+        native.wait_caught_up()
+        assert equal(bridge, native, "other") == []
+        waiting = {table["relation"]: table for table in entry(bridge)["waiting"]}
+        assert sorted(waiting) == ["public.lacking", "public.turns"]
+        assert [len(rows(bridge, table)) for table in ("turns", "lacking")] == [2, 1]
+        assert "give all partitions the same replica identity" in waiting["public.turns"]["hint"]
+        publisher.execute("ALTER TABLE y ADD PRIMARY KEY (id, part); ALTER TABLE y REPLICA IDENTITY DEFAULT")
+        for table in waiting.values():
+            typed(bridge, table["hint"])
+        bridge.catch_up()
+        publisher.execute("UPDATE x SET n = 5; UPDATE y SET id = 6; UPDATE x SET n = 7; INSERT INTO lacking VALUES (5)")
+        bridge.catch_up()
+        assert "waiting" not in entry(bridge)
+        assert equal(bridge, publisher, "turns") == []
+        assert sorted((row["id"], row["later"]) for row in rows(bridge, "lacking")) == [
+            *((1, None), (2, None), (3, 3), (5, None))
+        ]
+
+
 class Killed(BaseException):
     """Stands for kill -9."""
 
@@ -153,7 +203,7 @@ def test_one_table_waits_and_the_others_go_on(publisher, subscribed, own_definit
             assert {row["v"] for row in rows(bridge, "other")} == {None}, "nothing of the transaction is applied"
             with pytest.raises(NeedsResync) as caught:
                 bridge.catch_up()
-        assert caught.value.hint.endswith(f"--resync public.{caught.value.table[1]}")
+        assert caught.value.hint.endswith(f"--resync public.{caught.value.tables[0][1]}")
         logged = [event["relation"] for event in events if event["log_level"] == "error"]
         assert sorted(logged) == sorted(f"public.{table}" for table in WAITING)
         waiting = check_shown(bridge)

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Self
 
-from bridge.receive.publisher import SlotStatus
+from bridge.receive.slot_status import SlotStatus
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 

@@ -63,6 +63,18 @@ def test_tables_that_change_their_names_are_not_taken_for_each_other():
     assert caught.value.hint.endswith("--resync public.t --resync public.log")
 
 
+def test_a_table_that_waits_and_takes_the_name_of_another_stops_before_it():
+    """Its rows are not the other's. Under a name that no table has they are left out, as before."""
+    own = Relation(3, "public", "waits", "d", T.columns)
+    routes = Routes({("public", "t"): known(T)}, waiting={3: ("public", "waits"), 1: ("public", "before")})
+    assert routes.names == {3: ("public", "waits"), 1: ("public", "t")}
+    assert [routes.renamed_table(replace(own, name=name)) for name in ("waits", "other")] == [None, None]
+    found = routes.renamed_table(replace(own, name="t"))
+    assert found is not None
+    assert "now has the name of another table" in found.error.message
+    assert found.lsn == INVALID
+
+
 def test_a_table_that_is_created_again_is_followed_by_its_name():
     """As with a native subscriber. The catalog is to be looked at once, and the batch has the new relid."""
     told: list[str] = []

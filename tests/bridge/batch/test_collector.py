@@ -13,7 +13,7 @@ from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Subscribed
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import NeedsResync
 from bridge.targets.target import TargetColumn, target_field, target_schema
 from protocol.lsn import INVALID
 from protocol.values.types import resolve
@@ -223,7 +223,7 @@ def test_partitions_with_different_identities_must_not_come_by_turns():
     made = collector(columns("a", "b"))
     made.add(changed(5, DELETE, new_0=None, old_0=1))
     made.key = (1,)
-    with pytest.raises(TargetError, match='partitions of table "public.t" have different replica identities'):
+    with pytest.raises(NeedsResync, match='partitions of table "public.t" have different replica identities'):
         made.add(changed(3, DELETE, new_1=None, old_1=1))
 
 
@@ -235,7 +235,7 @@ def test_changes_that_the_last_part_takes_must_not_begin_before_an_earlier_part_
     made.add(changed(61, INSERT, new_0=7, new_1=1))  # x; the first part ends here
     made.key = (0,)
     made.add(changed(101, DELETE, new_0=None, new_1=None, old_0=2))  # y
-    with pytest.raises(TargetError, match="different replica identities, and their changes come by turns"):
+    with pytest.raises(NeedsResync, match="different replica identities, and their changes come by turns"):
         made.add(changed(60, DELETE, new_0=None, new_1=None, old_0=7))  # z
     made.add(changed(102, DELETE, new_0=None, new_1=None, old_0=8))
     assert [len(part.changes) for part in made.changes()] == [2, 2]

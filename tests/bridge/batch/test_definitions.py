@@ -14,8 +14,8 @@ from bridge.catalog.catalog_rows import ColumnRow
 from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
 from bridge.evolution.tracker import DefinitionTracker
 from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.runtime.errors import ApplyError
-from bridge.targets.target import Target, variant_field
+from bridge.runtime.errors import ApplyError, NeedsResync
+from bridge.targets.target import Target, target_field, variant_field
 from protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update
 from protocol.lsn import INVALID, Lsn
 from protocol.values.types import resolve
@@ -198,7 +198,8 @@ def test_a_change_that_cannot_be_followed_names_its_transaction_and_the_remedy()
         evolving(ID, Attribute(2, "note", 2950, -1)).form(
             [transaction(100, T, insert(1, "a")), transaction(200, other, insert(1, "b"))], Lsn(50)
         )
-    assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
+    assert isinstance(caught.value.__cause__, NeedsResync)
+    assert caught.value.__cause__.tables == (("public", "t"),)
     assert (caught.value.context.finish_lsn, caught.value.context.relation) == (200, "public.t")
     with pytest.raises(ApplyError, match='during message type "TRUNCATE"') as caught:
         evolving(ID, Attribute(2, "note", 2950, -1)).form([transaction(200, other, Truncate((1,)))], Lsn(50))
@@ -229,8 +230,19 @@ def test_a_document_that_identifies_rows_is_refused():
         else:
             with pytest.raises(
                 ApplyError, match='column "doc" identifies the rows of table "public.t", but is VARIANT'
-            ):
+            ) as caught:
                 form()
+            assert isinstance(caught.value.__cause__, NeedsResync)
+
+
+@pytest.mark.parametrize(("filled", "waits"), [("generated", True), ("identity always", True), ("default", None)])
+def test_a_new_column_that_delta_fills_by_itself_has_its_table_wait(filled, waits):
+    """Delta cannot be told otherwise. A DEFAULT is in nobody's way."""
+    table, own = subscribed(T), target_field("c", pa.int32())._replace(filled=filled)
+    target = replace(table.target, schema=(*table.target.schema, own))
+    bridge = evolving(ID, NOTE, C, tables=[replace(table, target=target)])
+    error = bridge.attempt([transaction(100, WIDER, Insert(1, (text(3), NULL, NULL)))], Lsn(50)).error
+    assert (error and isinstance(error.__cause__, NeedsResync)) is waits
 
 
 def test_under_full_a_primary_key_counts_once_it_is_settled():

@@ -13,7 +13,7 @@ from bridge.publication.routing import Routing
 from bridge.receive.publications import read_relations
 from bridge.receive.publisher import Publisher
 from bridge.rowfilter.row_filter import RowFilterError
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import NeedsResync
 from protocol.codec.messages import Column, Relation
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
@@ -154,10 +154,10 @@ def test_a_column_that_the_stream_does_not_carry(server):
     known = relation(server, "t")
     fewer = Relation(known.relation_id, "public", "t", "d", known.columns[:2])
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t (id, note)", "t")
-    with pytest.raises(TargetError, match='does not carry column "note"'):
+    with pytest.raises(NeedsResync, match='does not carry column "note"'):
         made.route(fewer)
     made, _ = routes(server, "CREATE PUBLICATION p FOR TABLE t WHERE (note = 'a') WITH (publish = 'insert')", "t")
-    with pytest.raises(TargetError, match='does not carry column "note" of table "public.t", which a row filter'):
+    with pytest.raises(NeedsResync, match='does not carry column "note" of table "public.t", which a row filter'):
         made.route(fewer)
 
 

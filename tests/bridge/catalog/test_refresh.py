@@ -198,15 +198,15 @@ def test_errors_count_as_the_subscriptions(catalog):
 def test_a_table_that_waits_leaves_the_batches_and_joins_them_after_its_copy(catalog):
     """Nothing else of it changes, and a hand-over, or the end of a copy's slot, does not lose the mark of another."""
     recorded = catalog.rows("SELECT count(*) FROM commit_record")[0][0]
-    refresh.have_wait(catalog, "shop", ("public", "old"), "x\nHINT:  y", 5.0)
-    refresh.have_wait(catalog, "shop", ("public", "old"), "x\nHINT:  y", 5.0)
+    refresh.have_wait(catalog, "shop", [("public", "old")], "x\nHINT:  y", 5.0)
+    refresh.have_wait(catalog, "shop", [("public", "old")], "x\nHINT:  y", 5.0)
     (rel,) = refresh.waiting(catalog, "shop")
     assert rel == replace(OLD, waits="x\nHINT:  y", waits_since_s=5.0)
     assert not rel.follows
     catalog.put_rel("shop", rel)
     commits.join_again(catalog, "shop")
     bring_in(catalog, NEW, at=0x100)
-    refresh.have_wait(catalog, SYNC, ("public", "new"), "z", 6.0)
+    refresh.have_wait(catalog, SYNC, [("public", "new")], "z", 6.0)
     assert [rel.name for rel in refresh.waiting(catalog, "shop")] == ["old", "new"]
     assert [(rel.state, rel.waits) for rel in refresh.hand_over(catalog, "shop")] == [("r", "z")]
     refresh.copy_afresh(catalog, "shop", ("public", "old"))
@@ -218,6 +218,6 @@ def test_a_table_that_waits_leaves_the_batches_and_joins_them_after_its_copy(cat
     positions = held(catalog, "shop")
     assert positions is not None
     assert positions.tables.keys() == {("public", "old")}
-    refresh.have_wait(catalog, "shop", ("public", "old"), "x", 5.0)
+    refresh.have_wait(catalog, "shop", [("public", "old")], "x", 5.0)
     refresh.take_up(catalog, "shop", 0, bring_in=(), follow=(), remove=[("public", "old"), ("public", "new")])
     assert refresh.waiting(catalog, "shop") == []

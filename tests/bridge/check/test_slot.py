@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bridge.check.finding import Level
 from bridge.check.slot import Expected, check_slot_state
-from bridge.receive.publisher import SlotStatus
+from bridge.receive.slot_status import SlotStatus
 from protocol.lsn import Lsn
 
 NEW = Expected("shop", "shop", create_slot=True, durable_lsn=None, being_created=False, running=False)

@@ -109,7 +109,7 @@ def test_a_column_whose_rows_have_values_that_are_not_known():
         NeedsResync, match='the server filled column "c" of table "public.t" in existing rows'
     ) as caught:
         planned(known("id"), message("id", "c"), now)
-    assert caught.value.table == ("public", "t")
+    assert caught.value.tables == (("public", "t"),)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_batch_that_is_not_applied_is_forgotten():
     assert world.plan("id", "c").alterations == (AddColumn("c", pa.int32()),)
 
 
-def test_what_cannot_be_followed_has_its_remedy():
+def test_what_cannot_be_followed_names_its_table():
     world = World()
     world.plan("id", "c")
     world.attributes = [Attribute(1, "id", INT, -1), Attribute(2, "c", 25, -1)]
@@ -80,7 +80,7 @@ def test_what_cannot_be_followed_has_its_remedy():
             replicated=None,
             key={"id"},
         )
-    assert caught.value.hint == "copy the table afresh: pgbridge refresh shop --resync public.t"
+    assert caught.value.tables == (("public", "t"),)
 
 
 def test_a_state_of_nothing():

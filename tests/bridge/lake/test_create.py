@@ -48,9 +48,11 @@ def test_files_of_others_are_not_touched(spark, namespace, left):
         if left == "rows":
             append_rows(spark.range(1), place)
     location = f"catalog:spark_catalog.{namespace}.t"
-    with pytest.raises(StoreError, match="there are files already"):
+    with pytest.raises(StoreError, match="there are files already") as raised:
         create_table(spark, location, spark.range(1).schema)
     assert find_schema(spark, location) is None
+    spark.sql(raised.value.hint.rpartition("in Spark: ")[2]).collect()
+    assert find_schema(spark, location) == read_table(spark, place).schema
 
 
 def test_tables_with_as_many_commits_do_not_write_their_checkpoints_at_once():

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.publisher import Publisher, SlotStatus
+from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from bridge.receive.slot_status import SlotStatus
 from bridge.runtime import remedies
 from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.track.position import Missing, Position

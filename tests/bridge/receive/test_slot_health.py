@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.receive.publisher import SlotStatus
 from bridge.receive.slot_health import SlotHealth, SlotHistory, concern
+from bridge.receive.slot_status import SlotStatus
 from protocol.lsn import Lsn
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from bridge.config.config import Subscription
 from bridge.receive import slot_health
+from bridge.receive.publisher import Publisher
 from bridge.receive.slot_health import SlotWatch
 from tests.bridge.made_daemon import wait_until
 
@@ -27,8 +30,7 @@ def watched(publisher):
 
 
 def test_what_is_seen_and_told(publisher, watched):
-    watch = SlotWatch(lambda: watched)
-    with capture_logs() as events:
+    with closing(SlotWatch(lambda: watched)) as watch, capture_logs() as events:
         watch.look()
         watch.look()
     told = [(event["subscription"], event["log_level"]) for event in events if event["log_level"] != "debug"]
@@ -40,6 +42,31 @@ def test_what_is_seen_and_told(publisher, watched):
     assert not health["a"].synchronous
 
 
+def test_a_round_is_one_query_on_a_connection_that_stays(publisher, watched):
+    """One that the server has ended is made again; one that nobody needs any more is closed."""
+    pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbridge_slot_watch' AND datname = %s"
+    watched.pop()
+
+    def look():
+        watch.look()
+        return publisher.query(pids, (publisher.name,))
+
+    with closing(SlotWatch(lambda: watched)) as watch:
+        with mock.patch.object(Publisher, "rows", autospec=True, side_effect=Publisher.rows) as asked:
+            first = look()
+            asked.reset_mock()
+            assert look() == first
+            assert [call.args[1] for call in asked.call_args_list] == ["slots"]
+        publisher.query("SELECT pg_terminate_backend(%s, 10000)", first[0])
+        again = look()
+        assert len(again) == 1
+        assert again != first
+        assert watch.health().keys() == {"a", "b"}
+        watched.clear()
+        watch.look()
+        wait_until(lambda: publisher.query(pids, (publisher.name,)) == [], 20)
+
+
 def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
     """Told once a day: the server's own notice comes with each login, from 19 on, and the driver drops it."""
     role = f"{publisher.name}_role"
@@ -47,8 +74,8 @@ def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
     publisher.execute(f"CREATE ROLE {role} LOGIN REPLICATION VALID UNTIL '{until + timedelta(days=2, hours=1)}'")
     try:
         conninfo = f"{publisher.conninfo} user={role}"
-        watch = SlotWatch(lambda: [one.model_copy(update={"connection": conninfo}) for one in watched[:1]])
-        with capture_logs() as events:
+        of_role = [one.model_copy(update={"connection": conninfo}) for one in watched[:1]]
+        with closing(SlotWatch(lambda: of_role)) as watch, capture_logs() as events:
             watch.look()
             watch.look()
             monkeypatch.setattr(slot_health, "_PASSWORD_AGAIN_S", 0.0)
@@ -62,8 +89,7 @@ def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
 
 
 def test_a_slot_that_is_safe_again(publisher, watched):
-    watch = SlotWatch(lambda: watched)
-    with capture_logs() as events:
+    with closing(SlotWatch(lambda: watched)) as watch, capture_logs() as events:
         watch.look()
         watched[0] = watched[0].model_copy(update={"warn_retained_bytes": 0})
         watch.look()
@@ -73,8 +99,7 @@ def test_a_slot_that_is_safe_again(publisher, watched):
 
 def test_a_concern_is_told_again_after_a_while(watched, monkeypatch):
     monkeypatch.setattr(slot_health, "_AGAIN_S", 0.0)
-    watch = SlotWatch(lambda: watched[1:2])
-    with capture_logs() as events:
+    with closing(SlotWatch(lambda: watched[1:2])) as watch, capture_logs() as events:
         watch.look()
         watch.look()
     assert len(events) == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.spark.hints import catalog_hint, constraint_hint, executor_hint, store_hint, summary
+from bridge.spark.outcome import SPARK_ERRORS
 
 
 def test_summary_keeps_what_was_raised_in_a_python_worker():
@@ -108,6 +109,20 @@ def test_errors_of_no_executor():
 )
 def test_the_statement_that_drops_a_broken_constraint(text, statement):
     assert constraint_hint(Exception(text), "/l/t").endswith(f": ALTER TABLE delta.`/l/t` {statement}")
+
+
+def test_the_statement_is_run(spark, tmp_path):
+    """A row that the constraint refuses is there afterwards."""
+    path = str(tmp_path / "t")
+    spark.sql(f"CREATE TABLE delta.`{path}` (n int NOT NULL) USING delta").collect()
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (n < 9)").collect()
+    for row in ("NULL", "10"):
+        insert = f"INSERT INTO delta.`{path}` VALUES ({row})"
+        with pytest.raises(SPARK_ERRORS) as caught:
+            spark.sql(insert).collect()
+        spark.sql(constraint_hint(caught.value, path).rpartition(": ")[2]).collect()
+        spark.sql(insert).collect()
+    assert spark.read.format("delta").load(path).count() == 2
 
 
 def test_other_errors_have_no_constraint():

@@ -144,7 +144,7 @@ EVENTS = {
     "renamed": (
         "ALTER TABLE t RENAME TO t2",
         "renamed",
-        'table "public.t" was renamed to "public.t2": its next change stops the subscription',
+        'table "public.t" was renamed to "public.t2": its next change has it wait for its resync',
         "to copy it afresh under its new name, run: pgbridge refresh shop",
     ),
     "the publication is dropped": (

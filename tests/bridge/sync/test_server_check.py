@@ -16,7 +16,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.catalog.held import held, note_timeline
 from bridge.config.config import Subscription
-from bridge.receive.publisher import SlotStatus
+from bridge.receive.slot_status import SlotStatus
 from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.sync.server_check import ServerCheck, refused_by
 from bridge.track.position import Position, ServerHistory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -61,7 +62,12 @@ def test_the_page_is_told_of_it(private_server):
         Subscription(name=name, connection=private_server.conninfo(), publications=("p",), warehouse="/lake")
         for name in ("Lake", "other")
     ]
-    watch = SlotWatch(lambda: asked)
+    with closing(SlotWatch(lambda: asked)) as watch:
+        check_told(watch, private_server)
+
+
+def check_told(watch, private_server):
+    """The setting that the server has is seen, and another one after a reload."""
     watch.look()
     assert {name: health.synchronous for name, health in watch.health().items()} == {"Lake": True, "other": False}
     with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
