@@ -125,7 +125,7 @@ EXECUTED: dict[str, dict[str, str]] = {
         "{'; then '.join(": _WAITS,
     },
     "lake/changes/entry_filters.py": {
-        "untranslatable_filters": "read",
+        "filter_server": "read",
     },
     "lake/commit/messages.py": {
         "set messages": "read",
@@ -179,6 +179,9 @@ EXECUTED: dict[str, dict[str, str]] = {
         "run on the {where}": "read",
         "the role needs SELECT": "read",
         "turn on ssl": "read",
+    },
+    "receive/filter_server.py": {
+        "use a standby": "read",
     },
     "receive/publisher.py": {
         "run on the server: ALTER SYSTEM": "read",

@@ -296,8 +296,8 @@ class SlotWatch(Closing):
             health,
             slot_name=subscription.slot_name,
             resync=remedies.start_afresh(name),
-            warn_retained_bytes=subscription.warn_retained_bytes,
-            warn_left_s=subscription.warn_slot_left_s,
+            warn_retained_bytes=subscription.alerts.retained_bytes,
+            warn_left_s=subscription.alerts.slot_left_s,
         )
         if found is None:
             if self._told.pop(name, None) is not None:

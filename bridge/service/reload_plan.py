@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
 from bridge.config.explain import toml
 from bridge.runtime import remedies
 from bridge.runtime.warehouse import IMPLEMENTATION, SPARK_CATALOG, catalogs
@@ -116,7 +118,7 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
             continue
         kept[name] = subscription
         before = old.subscription[name]
-        keys = [key for key in type(before).model_fields if getattr(before, key) != getattr(subscription, key)]
+        keys = list(_changed(before, subscription))
         if name in rewritten and "publication_definitions" not in keys:
             keys.append("publication_definitions")
         for key in [key for key in keys if key in _BEGUN and name in begun]:
@@ -139,6 +141,16 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
         changed=changed,
         refused=refused,
     )
+
+
+def _changed(before: BaseModel, now: BaseModel, table: str = "") -> Iterator[str]:
+    """The keys that differ, those of a table within after its name: `batch.max_rows`."""
+    for key in type(before).model_fields:
+        old, new = getattr(before, key), getattr(now, key)
+        if isinstance(old, BaseModel):
+            yield from _changed(old, new, f"{key}.")
+        elif old != new:
+            yield f"{table}{key}"
 
 
 def _lacks_metastore(old: Config, subscription: Subscription) -> bool:

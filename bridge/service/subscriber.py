@@ -93,8 +93,8 @@ class SubscriptionWorker:
 
     Attributes:
         error: The error that ended the worker; None if it ended without one.
-        gave_up: Whether it ended by an error after which another worker is started only after `retry_max_s`, or after
-            ENABLE; with `until_caught_up` none is.
+        gave_up: Whether it ended by an error after which another worker is started only after `workers.retry_max_s`, or
+            after ENABLE; with `until_caught_up` none is.
         heartbeat: Beats while the subscription makes progress or waits for something.
     """
 
@@ -138,7 +138,7 @@ class SubscriptionWorker:
             catalog,
             subscription.name,
             DeltaTables(spark, LocalTables(partial(place_of, spark))),
-            Policy(subscription.maintenance, subscription.vacuum_retention_h),
+            Policy(subscription.target.maintenance, subscription.target.vacuum_retention_h),
             self._log,
             stopping=self._stop.is_set,
             now_s=time.time,
@@ -169,7 +169,7 @@ class SubscriptionWorker:
         self._maintenance.interrupt()
 
     def look_soon(self) -> None:
-        """Compare what is published with what is followed, before the next `catalog_check_s` is over."""
+        """Compare what is published with what is followed, before the next `workers.catalog_check_s` is over."""
         self._catalog_watch.soon()
 
     @property
@@ -227,8 +227,8 @@ class SubscriptionWorker:
         """Return the pause before the next attempt: the longest one if the error needs an operator."""
         error = state.outcome.exception() if state.outcome else None
         if not may_retry(error):
-            return self.subscription.retry_max_s
-        return jittered_s(backoff_s(self._failures, self.subscription.retry_max_s))
+            return self.subscription.workers.retry_max_s
+        return jittered_s(backoff_s(self._failures, self.subscription.workers.retry_max_s))
 
     def _failed(self, error: BaseException) -> bool:
         """Record an error; return whether to try again."""

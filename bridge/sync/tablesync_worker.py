@@ -197,7 +197,7 @@ class TableSyncWorker:
             return False  # the daemon starts another JVM, and then another worker
         self._failures += 1
         self.error = error
-        longest_s = self._main.retry_max_s
+        longest_s = self._main.workers.retry_max_s
         self._pause_s = jittered_s(backoff_s(self._failures, longest_s) if may_retry(error) else longest_s)
         self.gave_up = self._record(error)
         let_go(error)

@@ -103,7 +103,7 @@ def test_an_open_transaction_holds_up_the_start(shop):
     with shop.publisher.connect() as connection:
         connection.execute("BEGIN; UPDATE orders SET note = 'forgotten'")
         connection.execute(f"PREPARE TRANSACTION '{shop.publisher.name}'")
-    shop.configure(adopt=True)
+    shop.configure(target__adopt=True)
     shop.run("reload")
     shop.run("enable", "shop")
     wait_until(
@@ -124,7 +124,7 @@ def test_the_state_directory_is_lost(shop):
     shutil.rmtree(shop.folder / "state")
     shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while nobody looked')")
     shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
-    shop.configure(adopt=True)
+    shop.configure(target__adopt=True)
     shop.start()
     wait_until(lambda: {table["state"] for table in shop.status()["tables"]} == {"r"})
     shop.equal()

@@ -77,8 +77,8 @@ def test_enabled_of_the_command_line_stays(reloaded):
     """As at a start: only a change of the file's value counts."""
     reloaded.catalog.set_enabled("shop", enabled=False)
     reloaded.hangups += 1
-    reloaded.file.write_text(TWO + "batch_max_rows = 5\n")
-    assert reloaded.take_up().changed == {"hr": ("batch_max_rows",)}
+    reloaded.file.write_text(TWO + "batch.max_rows = 5\n")
+    assert reloaded.take_up().changed == {"hr": ("batch.max_rows",)}
     assert not reloaded.catalog.subscription("shop").enabled
 
 
@@ -125,12 +125,12 @@ def test_definitions_that_are_rewritten(tmp_path, reloaded):
 
 def test_a_catalog_that_cannot_be_written_keeps_the_request(reloaded, monkeypatch):
     reloaded.hangups += 1
-    reloaded.file.write_text(TWO + "batch_max_rows = 5\n")
+    reloaded.file.write_text(TWO + "batch.max_rows = 5\n")
     with monkeypatch.context() as full:
         full.setattr(reloaded.catalog, "register", lambda *_, **__: (_ for _ in ()).throw(StateError("disk full")))
         with pytest.raises(StateError):
             reloaded.take_up()
-    assert reloaded.take_up().changed == {"hr": ("batch_max_rows",)}
+    assert reloaded.take_up().changed == {"hr": ("batch.max_rows",)}
 
 
 def test_a_run_that_ends_by_itself_does_not_read_again(reloaded, capsys):
