@@ -157,6 +157,10 @@ EXECUTED: dict[str, dict[str, str]] = {
     "monitor/access.py": {
         "chmod 600": "bridge/monitor/test_access.py::test_a_token_file",
     },
+    "monitor/document.py": {
+        "to skip the transaction, run": "computed",
+        "to let it run again, run": "computed",
+    },
     "publication/differences.py": {
         "{self._publish_again(": _EVENTS,
         "to copy it and follow it": _ADDED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from prometheus_client import Histogram
     from prometheus_client.metrics_core import Metric
 
+    from bridge.monitor.document import SlotStatus, SubscriptionStatus
     from bridge.monitor.observations import Observations
     from bridge.monitor.view import View
-    from bridge.receive.slot_health import SlotHealth
 
 STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled")
 _TABLE_STATES = "idfsr"
@@ -75,10 +75,10 @@ class PgbridgeCollector(Collector):
         found = _Families()
         self._daemon(found)
         try:
-            for subscription, shown, told, health in self._view.subscriptions():
-                name = subscription.name
-                _subscription(found, name, shown, told)
-                _slot(found, name, health)
+            for status in self._view.subscriptions():
+                name = status["name"]
+                _subscription(found, status, self._view.observations(name))
+                _slot(found, name, status["slot"])
                 found.gauge("spool_bytes", "Size of the spool files.", self._view.spool_bytes(name), subscription=name)
         except StateError:
             found.gauge("catalog_readable", "Whether the catalog can be read now.", 0)
@@ -105,10 +105,11 @@ def exposition(view: View) -> bytes:
     return generate_latest(registry)
 
 
-def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Observations) -> None:
-    of = {"subscription": name}
-    for key in ("received_lsn", "remote_lsn", "confirmed_flush_lsn"):
-        lsn = None if shown[key] is None else Lsn.parse(shown[key])
+def _subscription(found: _Families, shown: SubscriptionStatus, told: Observations) -> None:
+    of = {"subscription": shown["name"]}
+    positions = {key: shown[key] for key in ("received_lsn", "remote_lsn", "confirmed_flush_lsn")}
+    for key, text in positions.items():
+        lsn = None if text is None else Lsn.parse(text)
         found.gauge(f"{key}_bytes", "A position in the WAL, in bytes since its beginning.", lsn, **of)
     found.gauge("lag_bytes", "WAL between what is durable and the server's flush position.", shown["lag_bytes"], **of)
     found.gauge("lag_seconds", "Age of the oldest received commit that is not durable.", told.lag_s(), **of)
@@ -131,27 +132,27 @@ def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Obse
             found.gauge("copy_bytes", "Bytes copied so far.", copy["bytes"], **labels)
             total = copy["total_bytes_estimate"] or None
             found.gauge("copy_total_bytes_estimate", "Bytes of the whole copy, as estimated.", total, **labels)
-    for kind, count in shown.get("conflicts", {}).items():
+    for kind, count in shown["conflicts"].items():
         found.counter("conflicts", "Conflicts by PostgreSQL's kinds.", count, **of, kind=kind)
-    differing = [difference["kind"] for difference in shown.get("differences", ())]
+    said = [problem["kind"] for problem in shown["problems"]]
     for kind in KINDS:
         text = "Differences between what is followed and what is published."
-        found.gauge("catalog_differences", text, differing.count(kind), **of, kind=kind)
-    waiting = len(shown.get("waiting", ()))
-    found.gauge("tables_waiting", "Tables whose changes are left out until they are copied afresh.", waiting, **of)
-    for kind in ("apply", "sync"):
-        found.counter("errors", "Errors in applying and in copying.", shown[f"{kind}_error_count"], **of, kind=kind)
+        found.gauge("catalog_differences", text, said.count(kind), **of, kind=kind)
+    waiting = "Tables whose changes are left out until they are copied afresh."
+    found.gauge("tables_waiting", waiting, said.count("waits"), **of)
+    for kind, count in (("apply", shown["apply_error_count"]), ("sync", shown["sync_error_count"])):
+        found.counter("errors", "Errors in applying and in copying.", count, **of, kind=kind)
 
 
-def _slot(found: _Families, name: str, health: SlotHealth | None) -> None:
-    if health is None:
+def _slot(found: _Families, name: str, slot: SlotStatus | None) -> None:
+    if slot is None:
         return
     of = {"subscription": name}
-    found.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", health.retained_bytes, **of)
-    found.gauge("slot_active", "Whether a walsender streams from the slot.", health.active, **of)
-    safe = health.safe_wal_size_bytes
+    found.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", slot["retained_bytes"], **of)
+    found.gauge("slot_active", "Whether a walsender streams from the slot.", slot["active"], **of)
+    safe = slot["safe_wal_size_bytes"]
     found.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
-    found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", health.seconds_left, **of)
+    found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", slot["seconds_left"], **of)
     for one in _WAL_STATUSES:
-        is_it = health.shown_status == one
+        is_it = slot["wal_status"] == one
         found.gauge("slot_wal_status", "1 for the slot's present wal_status.", is_it, **of, status=one)

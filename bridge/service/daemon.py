@@ -19,7 +19,8 @@ from bridge.catalog.lock import locked, spark_lock
 from bridge.check.finding import Level
 from bridge.check.java import not_started
 from bridge.check.machine import check_descriptors
-from bridge.commands.status import copies_of, size_text
+from bridge.commands.status import size_text
+from bridge.monitor.document import copies_of
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
 from bridge.receive.slot_health import SlotWatch

@@ -169,7 +169,7 @@ def test_a_column_cannot_be_followed(shop, column):
     )
     shop.execute("INSERT INTO events VALUES ('meanwhile')")
     shop.equal("events")
-    (waiting,) = shop.status()["waiting"]
+    (waiting,) = [problem for problem in shop.status()["problems"] if problem["kind"] == "waits"]
     wait_until(lambda: shop.status()["state"] == "streaming")
     command = re.search(r"pgbridge (refresh shop --resync \S+)", waiting["hint"])
     assert command is not None
