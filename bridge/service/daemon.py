@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bridge.commands.progress_bar import CopyProgressBars
     from bridge.config.config import Config, Subscription
     from bridge.runtime.signals import StopSignals
-    from bridge.service.reload_plan import ReloadPlan
+    from bridge.service.reload import ReloadPlan
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""
