@@ -26,7 +26,7 @@ def test_a_transaction_cannot_be_applied(shop):
     shop.execute("INSERT INTO orders VALUES (22, 'waits', NULL)")
     seen = shop.error()
     assert "cannot be represented" in seen
-    command = re.search(r"To skip this transaction: pgbridge (skip shop --lsn \S+)", seen)
+    command = re.search(r"to skip the transaction, run: pgbridge (skip shop --lsn \S+)", seen)
     assert command is not None
     assert "will skip the transaction" in shop.run(*shlex.split(command[1]))
     shop.equal("events")
