@@ -39,22 +39,22 @@ def render(document: StatusDocument) -> RenderableType:
 
 def overview(document: StatusDocument, lsns: Sequence[str], *, watched: bool = False) -> Table:
     """Render the subscriptions with some of their LSNs; watched, also their rate, and how many tables follow."""
-    table = Table(box=None, pad_edge=False)
+    rendered = Table(box=None, pad_edge=False)
     # On a narrow screen names wrap, LSNs do not; 80 columns hold usual ones.
-    table.add_column("\nsubscription", min_width=8, overflow="fold")
+    rendered.add_column("\nsubscription", min_width=8, overflow="fold")
     for heading in ("state", *lsns):
-        table.add_column(_TWO_LINES.get(heading, f"\n{heading}"), no_wrap=True)
+        rendered.add_column(_TWO_LINES.get(heading, f"\n{heading}"), no_wrap=True)
     for heading in ("lag", *(["applied", "follow"] if watched else []), "errors"):
-        table.add_column(f"\n{heading}", no_wrap=True, justify="right")
+        rendered.add_column(f"\n{heading}", no_wrap=True, justify="right")
     for status in document["subscriptions"]:
         values: dict[str, Any] = {**status}
         cells = [values["name"], values["state"], *(values[key] or "-" for key in lsns), size_text(status["lag_bytes"])]
         if watched:
             rate = values["applied_bytes_per_s"]
-            following = sum(one["state"] in "sr" for one in status["tables"])
+            following = sum(table["state"] in "sr" for table in status["tables"])
             cells += ["-" if rate is None else f"{size_text(rate)}/s", f"{following}/{len(status['tables'])}"]
-        table.add_row(*map(cell, (*cells, str(status["apply_error_count"] + status["sync_error_count"]))))
-    return table
+        rendered.add_row(*map(cell, (*cells, str(status["apply_error_count"] + status["sync_error_count"]))))
+    return rendered
 
 
 def tables(document: StatusDocument, states: str = "idfsr") -> Table:

@@ -148,7 +148,7 @@ def collect(config: Config, catalog: Catalog, *, running: bool, servers: ServerS
     slots = (servers or ServerSlots()).of(subscriptions)
     return {
         "subscriptions": [
-            subscription_status(one, catalog, slots.get(one.name), running=running) for one in subscriptions
+            subscription_status(each, catalog, slots.get(each.name), running=running) for each in subscriptions
         ]
     }
 
@@ -198,12 +198,12 @@ def subscription_status(
     }
     if told is not None:
         status["told"] = told.as_json()
-    found = [
+    said = [
         *(_of_error(status, kind, error) for kind, error in errors.items() if error),
         *_of_subscription(subscription, status, slot),
         *_of_tables(catalog, name, status, rels),
     ]
-    status["problems"] = sorted(found, key=lambda problem: problem["level"])
+    status["problems"] = sorted(said, key=lambda problem: problem["level"])
     return status
 
 
@@ -240,15 +240,15 @@ def not_ready(spark: str, subscriptions: Iterable[SubscriptionStatus]) -> list[d
     """
     if spark != "running":
         return [{"reason": f"Spark is {spark}"}]
-    found = []
+    reasons = []
     for status in (status for status in subscriptions if status["enabled"]):
         kinds = {"waits"} if any("copy" in table for table in status["tables"]) else {"waits", "sync"}
         lacks = [problem["message"] for problem in status["problems"] if problem["kind"] in kinds]
         if status["state"] not in _FOLLOWS or lacks:
             error = status["last_error"]
             reason = error["message"] if error else next(iter(lacks), "")
-            found.append({"subscription": status["name"], "state": status["state"], "reason": reason})
-    return found
+            reasons.append({"subscription": status["name"], "state": status["state"], "reason": reason})
+    return reasons
 
 
 # --- what is said of a subscription and its tables, in one place ------------------------------------------------------
@@ -293,9 +293,9 @@ def _of_tables(catalog: Catalog, name: str, status: SubscriptionStatus, rels: It
             since = _time_or_none(rel.waits_since_s)
             text = f"{rel.qualified_name} waits for its resync: {message}"
             yield _problem("waits", text, hint, level="problem", relation=rel.qualified_name, time=since)
-    for one in followed.seen(catalog, name):
-        relation, what = ".".join(one.difference.relation), one.difference
-        yield _problem(what.kind, what.message, what.hint, relation=relation, time=_time(one.since_s))
+    for seen in followed.seen(catalog, name):
+        differs, relation = seen.difference, ".".join(seen.difference.relation)
+        yield _problem(differs.kind, differs.message, differs.hint, relation=relation, time=_time(seen.since_s))
     for table in status["tables"]:
         if "maintenance" in table and (failed := table["maintenance"]["error"]):
             text = f"maintenance of {table['name']} failed, and is tried again: {failed}"

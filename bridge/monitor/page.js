@@ -71,9 +71,9 @@ const copyText = ({rows, bytes, total_bytes_estimate: total, rows_per_s: rate, s
   [total && `${Math.floor(Math.min(1, bytes / total) * 100)} %`, plural(rows, 'row'), size(bytes),
     rate && `${count(Math.round(rate))} rows/s`, left_s && `${duration(left_s)} left`].filter(Boolean).join(', ');
 const tablesTable = (tables) => table(plural(tables.length, 'table'), [
-  'table', 'state', 'files', 'optimized', 'Delta table'], tables.map((one) => [one.name,
-  `${one.state} (${TABLE_STATES[one.state]})${one.copy ? ` ${copyText(one.copy)}` : ''}`,
-  one.maintenance ? count(one.maintenance.files) : '', when(one.maintenance?.optimized), one.path]));
+  'table', 'state', 'files', 'optimized', 'Delta table'], tables.map((of) => [of.name,
+  `${of.state} (${TABLE_STATES[of.state]})${of.copy ? ` ${copyText(of.copy)}` : ''}`,
+  of.maintenance ? count(of.maintenance.files) : '', when(of.maintenance?.optimized), of.path]));
 const summaryOf = (sub) => [h('h2', {}, sub.name), badge(STATES[sub.state] ?? ['warn', '?'], sub.state),
   ...[`lag ${duration(sub.told.lag_s)}, ${size(sub.lag_bytes)}`, `slot ${sub.slot?.wal_status ?? 'unknown'}`,
     plural(sub.tables.length, 'table')].map((text) => h('span', {}, text))];
@@ -110,7 +110,7 @@ const at = (id) => document.getElementById(id), cards = new Map();
 const worst = (sub) => sub.problems[0]?.level ?? 'without'; // a problem comes before a warning, as in the alphabet
 let shown = null; // the last document
 function showProblems(lines) {
-  const number = (level) => lines.filter(([, one]) => one.level === level).length;
+  const number = (level) => lines.filter(([, problem]) => problem.level === level).length;
   const numbers = Object.keys(LEVELS).filter(number).map((level) => plural(number(level), level)).join(', ');
   at('problems').hidden = !lines.length;
   document.title = lines.length ? `${LEVELS[lines[0][1].level][1]} ${numbers} – pgbridge` : 'pgbridge';

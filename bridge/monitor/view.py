@@ -79,8 +79,8 @@ class View:
         if self.catalog is None:
             return
         slots = self.sources.slots()
-        for name, one in self.sources.config().subscription.items():
-            yield subscription_status(one, self.catalog, slots.get(name), running=True, told=self.observations(name))
+        for name, each in self.sources.config().subscription.items():
+            yield subscription_status(each, self.catalog, slots.get(name), running=True, told=self.observations(name))
 
     def sample(self) -> None:
         """Keep the lags for the plots; call it about once a second.

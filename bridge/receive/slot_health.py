@@ -197,11 +197,11 @@ def _healths(
 ) -> dict[str, SlotHealth]:
     """The slots of a server's subscriptions, by their names, each a sample more of its history."""
     flush_lsn, waited_for = publisher.flush_lsn(), publisher.synchronous_standby_names
-    found = {}
-    for one in subscriptions:
-        health = histories[one.name].add(time.monotonic(), publisher.slot(one.slot_name), flush_lsn)
-        found[one.name] = replace(health, synchronous=is_synchronous(waited_for, one.name))
-    return found
+    healths = {}
+    for each in subscriptions:
+        health = histories[each.name].add(time.monotonic(), publisher.slot(each.slot_name), flush_lsn)
+        healths[each.name] = replace(health, synchronous=is_synchronous(waited_for, each.name))
+    return healths
 
 
 def ask(subscriptions: Sequence[Subscription]) -> dict[str, SlotHealth]:
@@ -242,17 +242,17 @@ class ServerSlots:
         deadline_s = None if self._patience_s is None else time.monotonic() + self._patience_s
         # at once; a late one's answer will be too old
         asked = {
-            server: detached(partial(self._ask, some), "server positions")
-            for server, some in _by_server(subscriptions).items()
+            server: detached(partial(self._ask, its), "server slots")
+            for server, its in _by_server(subscriptions).items()
             if server not in self._late
         }
-        found: dict[str, SlotHealth] = {}
+        slots: dict[str, SlotHealth] = {}
         for server, answer in asked.items():
             try:
-                found |= answer.result(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+                slots |= answer.result(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
             except TimeoutError:
                 self._late[server] = answer
-        return found
+        return slots
 
 
 # --- Watches the slots of all subscriptions, those of disabled ones as well: an unread slot holds WAL until it is lost.
