@@ -91,7 +91,7 @@ class Received:
 def receive(job: Job) -> Received:
     """Receive the stream from start to end."""
     settings = Subscription(name=_NAME, connection=job.conninfo, publications=(job.publication,), warehouse="/")
-    queue = TransactionQueue(max_bytes=2 * settings.batch_max_bytes)
+    queue = TransactionQueue(max_bytes=2 * settings.batch.max_bytes)
     progress = Progress(Lsn.parse(job.start_lsn))
     stream = StreamOptions(
         job.slot_name,
@@ -119,7 +119,7 @@ def _consume(
     queue: TransactionQueue, progress: Progress, form: _Form | None, settings: Subscription, end_lsn: Lsn
 ) -> tuple[int, int]:
     """Take full batches, as the apply worker does with lag; at the end what remains. Return rows and transactions."""
-    limits = BatchLimits(_DECODED_ROWS, settings.batch_max_bytes, max_age_s=0)
+    limits = BatchLimits(_DECODED_ROWS, settings.batch.max_bytes, max_age_s=0)
     rows = transactions = 0
     while True:
         ended = progress.passed_lsn >= end_lsn

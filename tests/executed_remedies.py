@@ -114,7 +114,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "{remedies.resync(": _RETYPED,
     },
     "lake/changes/entry_filters.py": {
-        "untranslatable_filters": "remedies/test_of_a_subscription.py::test_a_filter_that_is_not_translated",
+        "filter_server": "remedies/test_of_a_subscription.py::test_a_filter_that_is_not_translated",
     },
     "lake/commit/messages.py": {
         "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
@@ -143,6 +143,10 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "monitor/access.py": {
         "chmod 600": "bridge/monitor/test_access.py::test_a_token_file",
     },
+    "monitor/document.py": {
+        "to skip the transaction, run": "computed",
+        "to let it run again, run": "computed",
+    },
     "publication/differences.py": {
         "{self._publish_again(": _EVENTS,
         "to copy it and follow it": _ADDED,
@@ -167,6 +171,9 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "ALTER ROLE {} LOGIN": _LETS_IN,
         "run on the {where}": _BADLY,
         "the role needs SELECT": "remedies/test_of_a_subscription.py::test_a_role_that_may_not_read",
+    },
+    "receive/filter_server.py": {
+        "use a standby": "bridge/receive/test_filter_server.py::test_another_server_computes_alike_or_not_at_all",
     },
     "receive/publisher.py": {
         "run on the server: ALTER SYSTEM": _BADLY,

@@ -17,6 +17,7 @@ import pytest
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.config import Config, Subscription
+from tests.bridge.configurations import placed
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Pipeline:
     def __init__(self, spark: SparkSession | MemoryTables, publisher: Source, folder: Path, **options: Any) -> None:
         self.spark: Any = spark
         self.folder = folder
-        given = {"batch_max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}
-        self.subscription = Subscription(name=publisher.name, connection=publisher.conninfo, **given)
+        given = {"batch__max_age_s": 0.0, "publications": ("pub",), "warehouse": str(folder / "lake"), **options}
+        self.subscription = Subscription(name=publisher.name, connection=publisher.conninfo, **placed(given))
         self.catalog = Catalog(catalog_path(folder / "state"))
         self.catalog.register(self.subscription.name, enabled=True)
 
@@ -141,7 +142,7 @@ class DaemonProcess:
             "[spark.conf]",
             *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in {**own, **spark_conf}.items()),
             f"[subscription.{name}]",
-            *(f"{key} = {json.dumps(value)}" for key, value in options.items()),
+            *(f"{key.replace('__', '.')} = {json.dumps(value)}" for key, value in options.items()),
         ]
         self.config.write_text("\n".join(lines) + "\n")
 

@@ -11,8 +11,9 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from bridge.config.config import Config, Http, Spark, Subscription
-from bridge.config.tables import Table
+from bridge.config.config import Config, Http, Spark, Subscription, known_keys
+from bridge.config.explain import MOVED
+from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
 from bridge.lake import create
 from bridge.runtime.errors import BridgeError
 from bridge.service.cli import app
@@ -27,9 +28,10 @@ PAGES = {
 README = PAGES["README.md"]
 DOCS = {name: text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/")}
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group
-_TABLES = (Config, Spark, Http, Table, Subscription)
+_TABLES = (Config, Spark, Http, Table, Subscription, Batch, TargetTables, Workers, Alerts)
 KEYS = {key: field for table in _TABLES for key, field in table.model_fields.items()}
-NO_KEYS = {"name", "subscription", "spark", "http", "conf", "tables"}  # tables of the file
+_WITHIN = ("alerts", "batch", "target", "workers")
+NO_KEYS = {"name", "subscription", "spark", "http", "conf", "tables", *_WITHIN}  # tables of the file
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -242,11 +244,16 @@ def test_settings_in_text_are_allowed(page):
     """`key = "value"` in inline code and in TOML."""
     wrong = []
     for line in (*spans(DOCS[page]), *blocks(DOCS[page])):
-        match = re.match(r'(?:# )?([a-z_]+) = ("[^"]*"|[\w.]+)', line)
+        match = re.match(r'(?:# )?(?:[a-z]+\.)?([a-z_]+) = ("[^"]*"|[\w.]+)', line)
         if match and (field := KEYS.get(match[1])) is not None:
             allowed = [value for value in get_args(field.annotation) if isinstance(value, str)]
             if allowed and match[2].strip('"') not in allowed:
                 wrong.append(line)
+        nested = re.match(rf"({'|'.join(_WITHIN)})\.([a-z_]+)", line)
+        if nested and nested[2] not in known_keys(Subscription, nested.groups()):
+            wrong.append(line)
+        if line in MOVED.keys() - KEYS.keys():
+            wrong.append(line)
     assert wrong == []
 
 

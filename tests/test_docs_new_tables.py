@@ -29,7 +29,9 @@ def test_the_example(publisher, spark, pipeline):
     ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
-    bridge = pipeline(publications=tuple(written["publications"]), tables=tables, jsonb=written["jsonb"])
+    bridge = pipeline(
+        publications=tuple(written["publications"]), tables=tables, target__jsonb=written["target"]["jsonb"]
+    )
     bridge.catch_up()
     publisher.execute(after)
     bridge.catch_up()

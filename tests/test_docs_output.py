@@ -26,6 +26,7 @@ from bridge.verify import command as verify
 from protocol.codec.messages import Column, Relation, Update
 from protocol.lsn import Lsn
 from tests.bridge.batch.streamed import LOG, batcher, subscribed, text, transaction
+from tests.bridge.monitor.status_document import problem
 from tests.bridge.skipped.kept import kept, types
 from tests.documented import block_with
 
@@ -126,6 +127,8 @@ HINT:  set unrepresentable = "null" to store NULL for such values"""
 
 def subscription(state: str, remote: str, received: str, lag: int, errors: int, tables: str, error: str = ""):
     """A subscription of the status document."""
+    skip = "to skip the transaction, run: pgbridge skip shop_pub --lsn 0/2F52788"
+    said = problem("apply", error, "problem", time="2026-11-22T21:58:03+00:00", hint=skip)
     return {
         "name": "shop_pub",
         "state": state,
@@ -136,7 +139,8 @@ def subscription(state: str, remote: str, received: str, lag: int, errors: int, 
         "skip_lsn": None,
         "apply_error_count": errors,
         "sync_error_count": 0,
-        "last_error": error and {"time": "2026-11-22T21:58:03+00:00", "message": error, "finish_lsn": "0/2F52788"},
+        "problems": [said] if error else [],
+        "conflicts": {},
         "tables": [
             {"name": f"public.{table}", "state": "r", "path": f"/srv/shop/lake/public/{table}"}
             for table in tables.split()

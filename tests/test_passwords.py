@@ -56,7 +56,7 @@ MORE: Final = """
 connection = {connection}
 publications = ["pub"]
 warehouse = "lake/{name}"
-retry_max_s = 0.5
+workers.retry_max_s = 0.5
 """
 
 
@@ -176,7 +176,7 @@ def watched(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Watched
     folder = tmp_path / "daemon"
     (folder / "events").mkdir(parents=True)
     any_publisher: Any = SimpleNamespace(conninfo=connections["string"])
-    daemon = DaemonProcess(folder, any_publisher, name="string", warehouse="lake/string", retry_max_s=0.5)
+    daemon = DaemonProcess(folder, any_publisher, name="string", warehouse="lake/string", workers__retry_max_s=0.5)
     for_spark = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",

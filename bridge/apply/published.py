@@ -158,7 +158,7 @@ class Published:
                 self.publisher, names, self._definitions, missing_ok=True, slot_name=slot_name
             ).routing
 
-        server = self._filter_server if self.subscription.untranslatable_filters == "server" else None
+        server = self._filter_server if self.subscription.filter_server is not None else None
         routing = self._applied.routing
         compiler = EntryFilterCompiler(self.types, server, routing.relations.encoding, self._filter_server)
         return ReappliedRoutes(

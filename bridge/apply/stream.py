@@ -273,7 +273,7 @@ def _stream(
     if remote_lsn is None or row is None:
         raise BridgeError("the subscription's state was removed while it ran")
     # of large transactions: once while they are received, and again while they are applied
-    memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch_max_bytes)
+    memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch.max_bytes)
     batcher = Batcher(
         subscription.origin_name,
         published.routes(subscribed, history.redefined, handling.other if handling is not None else None, catalog, log),
@@ -285,14 +285,16 @@ def _stream(
         tracker=_tracker(published, catalog, events) if handling is None else None,
         primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
     )
-    queue = TransactionQueue(max_bytes=subscription.batch_max_bytes)
+    queue = TransactionQueue(max_bytes=subscription.batch.max_bytes)
     progress = Progress(remote_lsn)
     asked = subscription if control.streaming else subscription.model_copy(update={"streaming": "off"})
     readable = published.binary_readable and not history.fallback.text
     control.options = options = pgoutput_options(asked, published.publisher.version, binary_readable=readable)
     receiver = WalReceiver(
         subscription.connection,
-        StreamOptions(subscription.slot_name, remote_lsn, options, memory_bytes, subscription.wal_receiver_timeout_s),
+        StreamOptions(
+            subscription.slot_name, remote_lsn, options, memory_bytes, subscription.workers.wal_receiver_timeout_s
+        ),
         queue,
         progress,
         SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
@@ -320,7 +322,8 @@ def _stream(
         history.observer.stream_begins(remote_lsn)
         receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
-        limits = BatchLimits(subscription.batch_max_rows, subscription.batch_max_bytes, subscription.batch_max_age_s)
+        size = subscription.batch
+        limits = BatchLimits(size.max_rows, size.max_bytes, size.max_age_s)
         parts = Stream(receiver, queue, progress, history.growth, history.maintenance, history.observer, check.certify)
         worker = ApplyWorker(context, parts, batcher, applier, control, limits=limits)
         try:
@@ -357,7 +360,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
         attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
         types=published.types,
         warn=events.schema_differs,
-        variant=subscription.jsonb == "variant",
+        variant=subscription.target.jsonb == "variant",
         unrepresentable=subscription.unrepresentable,
     )
 

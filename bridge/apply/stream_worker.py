@@ -122,7 +122,7 @@ class StreamWorker(Control):
         if self._is_no_failure(error):
             return None
         self._failures += 1
-        longest_s = self.subscription.retry_max_s
+        longest_s = self.subscription.workers.retry_max_s
         pause_s = jittered_s(backoff_s(self._failures, longest_s)) if may_retry(error) else longest_s
         self._record(error, pause_s)
         let_go(error)

@@ -115,7 +115,7 @@ def check_target(
         finding = warning(
             subject,
             f"there is a table at {folder} already: if it has rows, the copy refuses to replace them",
-            remedy="move it away; or set adopt = true to have the copy replace its rows, or copy_data = false",
+            remedy="move it away; or set target.adopt = true to have the copy replace its rows, or copy_data = false",
         )
     fine = passed(subject, f"{folder}, protocol {protocol.reader}/{protocol.writer}")
     return finding or _check_retention(subject, folder, properties.get(RETENTION, "")) or fine

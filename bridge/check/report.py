@@ -113,7 +113,7 @@ def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -
 
 def _with_password(subscription: Subscription) -> list[str]:
     """Return the keys whose connection string has a password."""
-    connections = {"connection": subscription.connection, "filter_connection": subscription.filter_connection}
+    connections = {"connection": subscription.connection, "filter_server": subscription.filter_connection}
     return [key for key, connection in connections.items() if connection is not None and has_password(connection)]
 
 

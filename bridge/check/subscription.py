@@ -222,7 +222,7 @@ def _definitions(subscription: Subscription, applied: Applied, types: dict[int, 
     with FilterServer(subscription) as server:
         compiler = EntryFilterCompiler(
             lambda wanted: [resolve(oid, typmod, types) for oid, typmod in wanted],
-            server if subscription.untranslatable_filters == "server" else None,
+            server if subscription.filter_server is not None else None,
             applied.routing.relations.encoding,
         )
         for entry in applied.routing.targets.values():
@@ -257,7 +257,7 @@ def _targets(
         if states.get((table.namespace, table.name), "i") == "i":
             name = table.qualified_name
             try:
-                columns = new_columns(table, types, subscription.jsonb)
+                columns = new_columns(table, types, subscription.target.jsonb)
                 check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
             except BridgeError as error:
                 yield failed(name, error)
@@ -269,7 +269,7 @@ def _targets(
             table.qualified_name,
             folder,
             is_new=states.get((table.namespace, table.name), "i") == "i",
-            adopt=subscription.adopt,
+            adopt=subscription.target.adopt,
             copy_data=subscription.copy_data,
             published=[column.name for column in table.columns] if of_rows else (),
             keyed=bool(table.primary_key) or table.replica_identity != "f",

@@ -44,7 +44,7 @@ def waits(subscription: Subscription, state: State) -> str:
     if not state.running or row is None or row.state != "error":
         return ""
     return (
-        f"; it pauses after an error, for {subscription.retry_max_s:g} s at most. "
+        f"; it pauses after an error, for {subscription.workers.retry_max_s:g} s at most. "
         f"To end the pause: {remedies.disable(name)}; {remedies.enable(name)}"
     )
 

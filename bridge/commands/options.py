@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file."
 Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
 OptionalName = Annotated[str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Document = TypeVar("Document")
 DEFAULT_FILE = Path("pgbridge.toml")
 
 
@@ -36,8 +37,8 @@ def echo_error(error: BridgeError) -> None:
 
 
 def print_document(
-    document: dict[str, Any],
-    render: Callable[[dict[str, Any]], RenderableType],
+    document: Document,
+    render: Callable[[Document], RenderableType],
     *,
     as_json: bool,
     soft_wrap: bool = False,

@@ -5,12 +5,13 @@ relative to the file.
 
 To add a key of a subscription, touch:
 
-    bridge/config/config.py               a field of `Subscription`, its line under Attributes, a validator if it needs
-    one the module that obeys it       it gets the whole `Subscription`, or the value from `bridge.apply.stream`
-    tests/bridge/config/test_config.py    `DEFAULTS`
-    docs/configuration.md          what it means
+    bridge/config/tables.py             a field of the table that it belongs to, its line under Attributes, a validator
+                                        if it needs one; PostgreSQL's own options are fields of `Subscription`
+    the module that obeys it            it gets the whole `Subscription`, or the value from `bridge.apply.stream`
+    tests/bridge/config/test_config.py  `DEFAULTS`
+    docs/configuration.md               what it means
 
-A key that becomes an option of pgoutput goes to `bridge/receive/options.py`, too.
+A key that becomes an option of pgoutput goes to `bridge/receive/stream/pgoutput_options.py`, too.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.config.explain import explain, toml
 from bridge.config.spark_master import check_heap, check_master
-from bridge.config.tables import Table, names_in, with_schemas
+from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
 from bridge.publication import definitions
 from bridge.runtime import remedies
 from bridge.runtime.errors import ConfigError
@@ -42,6 +43,8 @@ from bridge.runtime.warehouse import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic_core import ErrorDetails
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,7 +56,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _COPIES_AT_ONCE = 4
 """Copies that run at a time by default, of all subscriptions together: PostgreSQL's max_logical_replication_workers."""
 
-_LEAST_RETENTION_H = 168
+PUBLISHER = "publisher"
+"""The `filter_server` that is the publisher itself."""
 
 
 def default_slot_name(name: str) -> str:
@@ -73,26 +77,15 @@ class Subscription(BaseModel):
         publication_definitions: A file of CREATE PUBLICATION statements, re-applied to the stream and to the copy.
         schema_evolution: Whether the columns of Delta tables follow the published tables ("evolve"), or a column that
             a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
-        jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
-        untranslatable_filters: Whether a row filter of the definitions that has no exact translation is refused
-            ("refuse"), or computed by a server ("server").
-        filter_connection: The server that computes such filters; None for the publisher.
-        maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
-        vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+        filter_server: Computes row filters of the definitions that have no exact translation: "publisher", or a libpq
+            connection string; None to refuse them.
         mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
             or a row for each version of a row ("history").
         tables: The tables that have another mode, or a layout of their files, by `schema.table`.
-        adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
-        batch_max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
-        batch_max_bytes: The same for the memory that these rows take.
-        batch_max_age_s: How long a transaction of an idle stream waits for others to join its batch.
-        max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
-        wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
-        retry_max_s: The longest pause between two tries after an error.
-        warn_retained_bytes: Warn when the server keeps so much WAL for the slot, and each time it has doubled; 0 for
-            never.
-        warn_slot_left_s: Warn when the slot is lost within this time at the present rate (max_slot_wal_keep_size).
-        catalog_check_s: How often what is published is compared with what is followed.
+        batch: How large a batch becomes.
+        target: What becomes of the Delta tables.
+        workers: How the subscription's workers run.
+        alerts: When the log warns of the slot.
     """
 
     model_config = _STRICT
@@ -116,23 +109,13 @@ class Subscription(BaseModel):
     conflict: Literal["error", "apply_remote"] = "error"
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
-    jsonb: Literal["string", "variant"] = "string"
-    untranslatable_filters: Literal["refuse", "server"] = "refuse"
-    filter_connection: str | None = Field(default=None, repr=False)
+    filter_server: str | None = Field(default=None, repr=False)
     mode: Literal["mirror", "changelog", "history"] = "mirror"
     tables: dict[str, Table] = Field(default_factory=dict)
-    adopt: bool = False
-    maintenance: Literal["created", "all", "none"] = "created"
-    vacuum_retention_h: int = Field(default=168, ge=0)
-    batch_max_rows: int = Field(default=2_000_000, ge=1)
-    batch_max_bytes: int = Field(default=256 << 20, ge=1)
-    batch_max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    max_sync_workers: int = Field(default=2, ge=1, le=64)
-    wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
-    retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
-    warn_retained_bytes: int = Field(default=10 << 30, ge=0)
-    warn_slot_left_s: float = Field(default=3600, ge=0, allow_inf_nan=False)
-    catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+    batch: Batch = Field(default_factory=Batch)
+    target: TargetTables = Field(default_factory=TargetTables)
+    workers: Workers = Field(default_factory=Workers)
+    alerts: Alerts = Field(default_factory=Alerts)
 
     @model_validator(mode="before")
     @classmethod
@@ -184,21 +167,12 @@ class Subscription(BaseModel):
     def _tables(cls, tables: Any) -> Any:
         return with_schemas(tables)
 
-    @field_validator("vacuum_retention_h")
+    @field_validator("filter_server")
     @classmethod
-    def _vacuum_retention_h(cls, hours: int) -> int:
-        if 0 < hours < _LEAST_RETENTION_H:
-            raise ValueError(
-                f"must be 0, for no VACUUM, or at least {_LEAST_RETENTION_H}, Delta's own least: readers may still use "
-                f"what is younger, not {hours}"
-            )
-        return hours
-
-    @model_validator(mode="after")
-    def _filter_server(self) -> Self:
-        if self.filter_connection is not None and self.untranslatable_filters != "server":
-            raise ValueError('filter_connection needs untranslatable_filters = "server"')
-        return self
+    def _filter_server(cls, server: str | None) -> str | None:
+        if server is not None and server != PUBLISHER and "=" not in server and "://" not in server:
+            raise ValueError(f'must be "{PUBLISHER}" or a connection string')  # the value may be a password
+        return server
 
     def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
         """Return the mode of a table, by its `schema.table`."""
@@ -209,6 +183,11 @@ class Subscription(BaseModel):
         """Return how a new Delta table's files are laid out, by the table's `schema.table`."""
         own = self.tables.get(table)
         return NO_LAYOUT if own is None else own.layout
+
+    @property
+    def filter_connection(self) -> str | None:
+        """The server that computes row filters, if it is another than the publisher."""
+        return None if self.filter_server == PUBLISHER else self.filter_server
 
     @property
     def origin_name(self) -> str:
@@ -292,7 +271,7 @@ class Config(BaseModel):
     Attributes:
         max_logical_replication_workers: A limit on apply workers and copies together. Each enabled subscription always
             has its apply worker; copies get the rest, at least one. None: `_COPIES_AT_ONCE` copies, or more if a
-            subscription's `max_sync_workers` is greater.
+            subscription's `workers.max_sync_workers` is greater.
     """
 
     model_config = _STRICT
@@ -308,7 +287,7 @@ class Config(BaseModel):
         """How many tables are copied at a time, by all subscriptions together."""
         subscriptions = self.subscription.values()
         if self.max_logical_replication_workers is None:
-            return max(_COPIES_AT_ONCE, *(subscription.max_sync_workers for subscription in subscriptions))
+            return max(_COPIES_AT_ONCE, *(subscription.workers.max_sync_workers for subscription in subscriptions))
         return max(1, self.max_logical_replication_workers - sum(one.enabled for one in subscriptions))
 
     def choose(self, name: str | None = None) -> list[Subscription]:
@@ -405,8 +384,13 @@ def _explained(error: ErrorDetails) -> str:
     location = [str(part) for part in error["loc"]]
     if location[0] == "subscription" and location[2:] == ["name"]:
         location.pop()  # the name is no key of the file
-    model: type[BaseModel] = Config
-    if len(location) > 1:
-        tables: dict[str, type[BaseModel]] = {"spark": Spark, "http": Http}
-        model = tables.get(location[0], Table if location[2:3] == ["tables"] else Subscription)
-    return explain(error, location, [key for key in model.model_fields if key != "name"])
+    return explain(error, location, known_keys(Config, location))
+
+
+def known_keys(model: type[BaseModel], location: Sequence[str]) -> list[str]:
+    """Return the keys of the table of a model that has the last key of a location: those that it may have."""
+    for part in location[:-1]:
+        kinds = model.model_fields[part].annotation if part in model.model_fields else model
+        nested = [kind for kind in (kinds, *get_args(kinds)) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        model = nested[0] if nested else model
+    return [key for key in model.model_fields if key != "name"]

@@ -12,6 +12,25 @@ if TYPE_CHECKING:
 
 _MAX_LENGTH = 60
 
+MOVED = {
+    "adopt": "target.adopt",
+    "batch_max_age_s": "batch.max_age_s",
+    "batch_max_bytes": "batch.max_bytes",
+    "batch_max_rows": "batch.max_rows",
+    "catalog_check_s": "workers.catalog_check_s",
+    "filter_connection": "filter_server",
+    "jsonb": "target.jsonb",
+    "maintenance": "target.maintenance",
+    "max_sync_workers": "workers.max_sync_workers",
+    "retry_max_s": "workers.retry_max_s",
+    "untranslatable_filters": "filter_server",
+    "vacuum_retention_h": "target.vacuum_retention_h",
+    "wal_receiver_timeout_s": "workers.wal_receiver_timeout_s",
+    "warn_retained_bytes": "alerts.retained_bytes",
+    "warn_slot_left_s": "alerts.slot_left_s",
+}
+"""A key that `[subscription.NAME]` had -> the table within it that has the key now, and the key's name there."""
+
 _TYPES = {
     "bool_type": "a boolean (true or false)",
     "dict_type": "a table",
@@ -38,6 +57,8 @@ def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[s
             fault = f"at least one table [{key}.NAME] is required"
         case "missing":
             fault = "this key is required"
+        case "extra_forbidden" if MOVED.get(location[-1], "").split(".")[0] in known_keys:
+            fault = f"unknown key; {_moved(location)}"
         case "extra_forbidden":
             close = difflib.get_close_matches(location[-1], known_keys, 1)
             advice = f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(known_keys)}"
@@ -52,6 +73,20 @@ def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[s
         case _:
             fault = f"{error['msg'].replace('Input should', 'must')}, not {toml(error['input'])}"
     return f"{key}: {fault}"
+
+
+def _moved(location: Sequence[str]) -> str:
+    """Say where a key of a subscription stands now: in the file, or among the arguments of a Python program."""
+    old = location[-1]
+    table, _, key = MOVED[old].rpartition(".")
+    if not table:
+        return (
+            f'write {key} = "publisher", or {key} = the connection string of another server, in place of '
+            "untranslatable_filters and filter_connection; without the key such filters are refused"
+        )
+    if len(location) == 1:
+        return f'it is now {key} in {table}: {table}={{"{key}": …}}'
+    return f"it is now {key} in the table [{'.'.join([*location[:-1], table])}]"
 
 
 def _harmless(value: object, *, table: bool) -> str:

@@ -1,13 +1,93 @@
-"""The tables `[subscription.NAME.tables."schema.table"]` of the configuration file."""
+"""The tables within `[subscription.NAME]`: batch, target, workers, alerts, and `tables."schema.table"`."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bridge.config.explain import toml
 from bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+_LEAST_RETENTION_H = 168
+
+
+class Batch(BaseModel):
+    """How large a batch becomes; all transactions are whole.
+
+    Attributes:
+        max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
+        max_bytes: The same for the memory that these rows take.
+        max_age_s: How long a transaction of an idle stream waits for others to join its batch.
+    """
+
+    model_config = _STRICT
+
+    max_rows: int = Field(default=2_000_000, ge=1)
+    max_bytes: int = Field(default=256 << 20, ge=1)
+    max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+
+
+class TargetTables(BaseModel):
+    """What becomes of the Delta tables.
+
+    Attributes:
+        jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
+        adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
+        maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
+        vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+    """
+
+    model_config = _STRICT
+
+    jsonb: Literal["string", "variant"] = "string"
+    adopt: bool = False
+    maintenance: Literal["created", "all", "none"] = "created"
+    vacuum_retention_h: int = Field(default=168, ge=0)
+
+    @field_validator("vacuum_retention_h")
+    @classmethod
+    def _vacuum_retention_h(cls, hours: int) -> int:
+        if 0 < hours < _LEAST_RETENTION_H:
+            raise ValueError(
+                f"must be 0, for no VACUUM, or at least {_LEAST_RETENTION_H}, Delta's own least: readers may still use "
+                f"what is younger, not {hours}"
+            )
+        return hours
+
+
+class Workers(BaseModel):
+    """How the subscription's workers run.
+
+    Attributes:
+        max_sync_workers: How many tables are copied at a time (PostgreSQL's max_sync_workers_per_subscription).
+        wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
+        retry_max_s: The longest pause between two tries after an error.
+        catalog_check_s: How often what is published is compared with what is followed.
+    """
+
+    model_config = _STRICT
+
+    max_sync_workers: int = Field(default=2, ge=1, le=64)
+    wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
+    retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+    catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+
+
+class Alerts(BaseModel):
+    """When the log warns of the slot.
+
+    Attributes:
+        retained_bytes: The server keeps so much WAL for the slot; told again each time it has doubled. 0 for never.
+        slot_left_s: The slot is lost within this time at the present rate (max_slot_wal_keep_size).
+    """
+
+    model_config = _STRICT
+
+    retained_bytes: int = Field(default=10 << 30, ge=0)
+    slot_left_s: float = Field(default=3600, ge=0, allow_inf_nan=False)
 
 
 def names_in(value: Any, kind: str) -> tuple[str, ...]:
@@ -50,7 +130,7 @@ class Table(BaseModel):
         partition_by: Columns by which a new Delta table is partitioned.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = _STRICT
 
     mode: Literal["mirror", "changelog", "history"] | None = None
     cluster_by: tuple[str, ...] = ()

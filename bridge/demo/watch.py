@@ -11,20 +11,21 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.commands import status
 from bridge.config import config
 from bridge.demo.folder import SUBSCRIPTIONS
 from bridge.demo.published_tables import published_tables
+from bridge.monitor.document import collect
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from bridge.catalog.catalog_rows import BatchIntent
     from bridge.demo.published_tables import PublishedTable
+    from bridge.monitor.document import SubscriptionStatus
 
 _COUNT_EVERY_S: Final = 2.0
 
@@ -147,7 +148,7 @@ class Watch:
             running: Whether the daemon runs. Asking its lock would disturb it.
         """
         self._count()
-        document = status.collect(self._config, self._catalog, running=running)
+        document = collect(self._config, self._catalog, running=running)
         return [self._view(entry) for entry in document["subscriptions"]]
 
     def _count(self) -> None:
@@ -161,12 +162,12 @@ class Watch:
         }
         self._counted_s = time.monotonic()
 
-    def _view(self, entry: dict[str, Any]) -> SubscriptionView:
-        seen = {table["name"]: table for table in entry["tables"]}
+    def _view(self, entry: SubscriptionStatus) -> SubscriptionView:
+        states = {table["name"]: table["state"] for table in entry["tables"]}
         remote_lsn = entry["remote_lsn"]
         tables = []
         for published in self._published[entry["name"]]:
-            state = seen.get(published.qualified_name, {}).get("state", "")
+            state = states.get(published.qualified_name, "")
             log = self._log(entry["name"], published)
             delta_rows = log.rows()
             version = log.version if log.version >= 0 else None
@@ -177,7 +178,7 @@ class Watch:
             entry["state"],
             Lsn.parse(remote_lsn) if remote_lsn else None,
             entry["lag_bytes"],
-            (entry["last_error"] or {}).get("message"),
+            entry["last_error"]["message"] if entry["last_error"] else None,
             tuple(tables),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from prometheus_client import Histogram
     from prometheus_client.metrics_core import Metric
 
+    from bridge.monitor.document import SlotStatus, SubscriptionStatus
     from bridge.monitor.observations import Observations
     from bridge.monitor.view import View
-    from bridge.receive.slot_health import SlotHealth
 
 STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled")
 _TABLE_STATES = "idfsr"
@@ -72,30 +72,30 @@ class PgbridgeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The daemon's metrics. While the catalog cannot be read, those of the process alone."""
         yield InfoMetricFamily("pgbridge_build", "The version of pgbridge.", value={"version": __version__})
-        found = _Families()
-        self._daemon(found)
+        made = _Families()
+        self._daemon(made)
         try:
-            for subscription, shown, told, health in self._view.subscriptions():
-                name = subscription.name
-                _subscription(found, name, shown, told)
-                _slot(found, name, health)
-                found.gauge("spool_bytes", "Size of the spool files.", self._view.spool_bytes(name), subscription=name)
+            for status in self._view.subscriptions():
+                name = status["name"]
+                _subscription(made, status, self._view.observations(name))
+                _slot(made, name, status["slot"])
+                made.gauge("spool_bytes", "Size of the spool files.", self._view.spool_bytes(name), subscription=name)
         except StateError:
-            found.gauge("catalog_readable", "Whether the catalog can be read now.", 0)
+            made.gauge("catalog_readable", "Whether the catalog can be read now.", 0)
         else:
-            found.gauge("catalog_readable", "Whether the catalog can be read now.", 1)
-        yield from found.all()
+            made.gauge("catalog_readable", "Whether the catalog can be read now.", 1)
+        yield from made.all()
 
-    def _daemon(self, found: _Families) -> None:
+    def _daemon(self, made: _Families) -> None:
         sources = self._view.sources
-        found.gauge("up", "1 while the daemon answers.", 1)
-        found.gauge("start_time_seconds", "When the daemon began, in seconds since 1970.", self._view.started_s)
-        found.gauge("spark_running", "Whether Spark has been started.", sources.spark() == "running")
-        found.counter("jvm_restarts", "How often Spark's JVM, or a Spark Connect server, was lost.", sources.restarts())
+        made.gauge("up", "1 while the daemon answers.", 1)
+        made.gauge("start_time_seconds", "When the daemon began, in seconds since 1970.", self._view.started_s)
+        made.gauge("spark_running", "Whether Spark has been started.", sources.spark() == "running")
+        made.counter("jvm_restarts", "How often Spark's JVM, or a Spark Connect server, was lost.", sources.restarts())
         heap = sources.heap()
         if heap is not None:
-            found.gauge("jvm_heap_used_bytes", "Heap of Spark's JVM in use.", heap.used_bytes)
-            found.gauge("jvm_heap_max_bytes", "What the heap may grow to.", heap.max_bytes)
+            made.gauge("jvm_heap_used_bytes", "Heap of Spark's JVM in use.", heap.used_bytes)
+            made.gauge("jvm_heap_max_bytes", "What the heap may grow to.", heap.max_bytes)
 
 
 def exposition(view: View) -> bytes:
@@ -105,53 +105,54 @@ def exposition(view: View) -> bytes:
     return generate_latest(registry)
 
 
-def _subscription(found: _Families, name: str, shown: dict[str, Any], told: Observations) -> None:
-    of = {"subscription": name}
-    for key in ("received_lsn", "remote_lsn", "confirmed_flush_lsn"):
-        lsn = None if shown[key] is None else Lsn.parse(shown[key])
-        found.gauge(f"{key}_bytes", "A position in the WAL, in bytes since its beginning.", lsn, **of)
-    found.gauge("lag_bytes", "WAL between what is durable and the server's flush position.", shown["lag_bytes"], **of)
-    found.gauge("lag_seconds", "Age of the oldest received commit that is not durable.", told.lag_s(), **of)
-    found.counter("transactions_applied", "Transactions that became durable.", told.transactions, **of)
-    found.counter("rows_applied", "Row messages in these.", told.rows, **of)
-    found.counter("batches_applied", "Batches that became durable.", told.batches_applied, **of)
+def _subscription(made: _Families, shown: SubscriptionStatus, told: Observations) -> None:
+    of = {"subscription": shown["name"]}
+    positions = {key: shown[key] for key in ("received_lsn", "remote_lsn", "confirmed_flush_lsn")}
+    for key, text in positions.items():
+        lsn = None if text is None else Lsn.parse(text)
+        made.gauge(f"{key}_bytes", "A position in the WAL, in bytes since its beginning.", lsn, **of)
+    made.gauge("lag_bytes", "WAL between what is durable and the server's flush position.", shown["lag_bytes"], **of)
+    made.gauge("lag_seconds", "Age of the oldest received commit that is not durable.", told.lag_s(), **of)
+    made.counter("transactions_applied", "Transactions that became durable.", told.transactions, **of)
+    made.counter("rows_applied", "Row messages in these.", told.rows, **of)
+    made.counter("batches_applied", "Batches that became durable.", told.batches_applied, **of)
     for phase, histogram in told.histograms.items():
-        found.histogram("batch_seconds", "Seconds of a batch by phase.", histogram, **of, phase=phase)
-    found.histogram("batch_rows", "Row messages of a batch.", told.batch_rows, **of)
+        made.histogram("batch_seconds", "Seconds of a batch by phase.", histogram, **of, phase=phase)
+    made.histogram("batch_rows", "Row messages of a batch.", told.batch_rows, **of)
     for state in STATES:
-        found.gauge("subscription_state", "1 for the present state.", shown["state"] == state, **of, state=state)
-    found.gauge("subscription_enabled", "Whether the subscription is enabled.", shown["enabled"], **of)
+        made.gauge("subscription_state", "1 for the present state.", shown["state"] == state, **of, state=state)
+    made.gauge("subscription_enabled", "Whether the subscription is enabled.", shown["enabled"], **of)
     states = [table["state"] for table in shown["tables"]]
     for state in _TABLE_STATES:
-        found.gauge("tables", "Tables by srsubstate.", states.count(state), **of, state=state)
+        made.gauge("tables", "Tables by srsubstate.", states.count(state), **of, state=state)
     for table in shown["tables"]:
         if copy := table.get("copy"):
             labels = {**of, "table": table["name"]}
-            found.gauge("copy_rows", "Rows copied so far.", copy["rows"], **labels)
-            found.gauge("copy_bytes", "Bytes copied so far.", copy["bytes"], **labels)
+            made.gauge("copy_rows", "Rows copied so far.", copy["rows"], **labels)
+            made.gauge("copy_bytes", "Bytes copied so far.", copy["bytes"], **labels)
             total = copy["total_bytes_estimate"] or None
-            found.gauge("copy_total_bytes_estimate", "Bytes of the whole copy, as estimated.", total, **labels)
-    for kind, count in shown.get("conflicts", {}).items():
-        found.counter("conflicts", "Conflicts by PostgreSQL's kinds.", count, **of, kind=kind)
-    differing = [difference["kind"] for difference in shown.get("differences", ())]
+            made.gauge("copy_total_bytes_estimate", "Bytes of the whole copy, as estimated.", total, **labels)
+    for kind, count in shown["conflicts"].items():
+        made.counter("conflicts", "Conflicts by PostgreSQL's kinds.", count, **of, kind=kind)
+    said = [problem["kind"] for problem in shown["problems"]]
     for kind in KINDS:
         text = "Differences between what is followed and what is published."
-        found.gauge("catalog_differences", text, differing.count(kind), **of, kind=kind)
-    waiting = len(shown.get("waiting", ()))
-    found.gauge("tables_waiting", "Tables whose changes are left out until they are copied afresh.", waiting, **of)
-    for kind in ("apply", "sync"):
-        found.counter("errors", "Errors in applying and in copying.", shown[f"{kind}_error_count"], **of, kind=kind)
+        made.gauge("catalog_differences", text, said.count(kind), **of, kind=kind)
+    waiting = "Tables whose changes are left out until they are copied afresh."
+    made.gauge("tables_waiting", waiting, said.count("waits"), **of)
+    for kind, count in (("apply", shown["apply_error_count"]), ("sync", shown["sync_error_count"])):
+        made.counter("errors", "Errors in applying and in copying.", count, **of, kind=kind)
 
 
-def _slot(found: _Families, name: str, health: SlotHealth | None) -> None:
-    if health is None:
+def _slot(made: _Families, name: str, slot: SlotStatus | None) -> None:
+    if slot is None:
         return
     of = {"subscription": name}
-    found.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", health.retained_bytes, **of)
-    found.gauge("slot_active", "Whether a walsender streams from the slot.", health.active, **of)
-    safe = health.safe_wal_size_bytes
-    found.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
-    found.gauge("slot_seconds_left", "When the slot is lost at the present rate.", health.seconds_left, **of)
-    for one in _WAL_STATUSES:
-        is_it = health.shown_status == one
-        found.gauge("slot_wal_status", "1 for the slot's present wal_status.", is_it, **of, status=one)
+    made.gauge("slot_retained_bytes", "WAL that the server keeps for the slot.", slot["retained_bytes"], **of)
+    made.gauge("slot_active", "Whether a walsender streams from the slot.", slot["active"], **of)
+    safe = slot["safe_wal_size_bytes"]
+    made.gauge("slot_safe_wal_bytes", "WAL that can be written before the slot may be lost.", safe, **of)
+    made.gauge("slot_seconds_left", "When the slot is lost at the present rate.", slot["seconds_left"], **of)
+    for status in _WAL_STATUSES:
+        is_it = slot["wal_status"] == status
+        made.gauge("slot_wal_status", "1 for the slot's present wal_status.", is_it, **of, status=status)

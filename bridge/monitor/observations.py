@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Histogram
 
@@ -35,23 +34,6 @@ def epoch_s(commit_time_us: int) -> float:
     return POSTGRES_EPOCH_S + commit_time_us / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedBatch:
-    """A batch, and when it was durable (seconds since 1970)."""
-
-    finished_s: float
-    report: BatchReport
-
-
-@dataclass(frozen=True, slots=True)
-class LagSample:
-    """The lag at a moment (seconds since 1970); None for what is not known."""
-
-    time_s: float
-    lag_bytes: int | None
-    lag_s: float | None
-
-
 def _histogram(name: str, limits: Sequence[float]) -> Histogram:
     return Histogram(name, name, buckets=limits, registry=None)
 
@@ -68,8 +50,8 @@ class Observations(Observer):
         self._lock = threading.Lock()
         self._streaming = False
         self._outstanding = Outstanding()
-        self._batches: deque[FinishedBatch] = deque(maxlen=_BATCHES)
-        self._lags: deque[LagSample] = deque(maxlen=_SAMPLES)
+        self._batches: deque[tuple[float, BatchReport]] = deque(maxlen=_BATCHES)
+        self._lags: deque[tuple[float, int | None, float | None]] = deque(maxlen=_SAMPLES)
         self.transactions = self.rows = self.batches_applied = 0
         self.histograms = {phase: _histogram(phase, BUCKETS_S) for phase in PHASES}
         self.batch_rows = _histogram("rows", BUCKETS_ROWS)
@@ -94,7 +76,7 @@ class Observations(Observer):
 
     def applied(self, report: BatchReport) -> None:  # noqa: D102 - Observer's
         with self._lock:
-            self._batches.append(FinishedBatch(self._now_s(), report))
+            self._batches.append((self._now_s(), report))
             self.transactions += report.transactions
             self.rows += report.rows
             self.batches_applied += 1
@@ -117,22 +99,41 @@ class Observations(Observer):
     def sample_due(self) -> bool:
         """Whether `sample` would keep one now."""
         with self._lock:
-            return not self._lags or self._now_s() - self._lags[-1].time_s >= _SAMPLE_INTERVAL_S
+            return not self._lags or self._now_s() - self._lags[-1][0] >= _SAMPLE_INTERVAL_S
 
     def sample(self, lag_bytes: int | None) -> None:
         """Keep the lag for the plot of the last hour; does nothing until the last sample is 10 s old."""
         if not self.sample_due:
             return
-        sample = LagSample(self._now_s(), lag_bytes, self.lag_s())
+        sample = self._now_s(), lag_bytes, self.lag_s()
         with self._lock:
             self._lags.append(sample)
 
-    def lags(self) -> list[LagSample]:
-        """The lag over the last hour, the oldest first."""
-        with self._lock:
-            return list(self._lags)
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the status document.
 
-    def batches(self) -> list[FinishedBatch]:
-        """The last batches, the oldest first."""
+        Totals count since the daemon began, and all times are seconds since 1970. `lag_history` has
+        `[time, lag_bytes, lag_s]` over the last hour, None for what was not known; `batches` the last ones. Both begin
+        with the oldest.
+        """
+        lag_s = self.lag_s()
         with self._lock:
-            return list(self._batches)
+            return {
+                "lag_s": lag_s,
+                "transactions_total": self.transactions,
+                "rows_total": self.rows,
+                "batches_total": self.batches_applied,
+                "lag_history": [list(sample) for sample in self._lags],
+                "batches": [
+                    {
+                        "finished": finished_s,
+                        "end_lsn": str(report.end_lsn),
+                        "commit_time": epoch_s(report.commit_time_us) if report.commit_time_us else None,
+                        "transactions": report.transactions,
+                        "rows": report.rows,
+                        "tables": report.tables,
+                        "seconds": dict(report.seconds),
+                    }
+                    for finished_s, report in self._batches
+                ],
+            }

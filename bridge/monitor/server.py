@@ -19,7 +19,7 @@ from importlib import resources
 from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.monitor.health import is_alive, not_ready
+from bridge.monitor.document import not_ready
 from bridge.monitor.metrics import exposition
 from bridge.runtime.errors import ConfigError, StateError
 from bridge.runtime.threads import Closing
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from bridge.monitor.access import Access
     from bridge.monitor.view import View
+
+TURN_LIMIT_S: Final = 30.0
+"""A daemon whose main loop has not turned for so long is not alive. It turns twice a second; starting Spark counts."""
 
 _TIMEOUT_S: Final = 10.0
 """Within this time a whole request must have come, and within this time it must have taken its answer."""
@@ -123,11 +126,10 @@ class Server(Closing):
         if path == "/metrics":
             return Response(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", exposition(self._view))
         if path == "/healthz":
-            alive = is_alive(self.turned_s, time.monotonic())
+            alive = time.monotonic() - self.turned_s <= TURN_LIMIT_S
             return _json({"alive": alive}, HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
         if path == "/readyz":
-            shown = [one[1] for one in self._view.subscriptions()]
-            reasons = not_ready(self._view.sources.spark(), shown)
+            reasons = not_ready(self._view.sources.spark(), self._view.subscriptions())
             return _json(
                 {"ready": not reasons, "not_ready": reasons},
                 HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK,

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that evaluates the row filters that are not translated (`untranslatable_filters = "server"`).
+"""A PostgreSQL server that evaluates the row filters that are not translated (the key `filter_server`).
 
 It is used over a read-only connection of its own and reads no table: rows are sent as parameters, with the values of
 the stream.
@@ -48,7 +48,7 @@ class FilterServer(Closing):
     """Evaluates row filters on a server; connects on first use.
 
     Args:
-        subscription: Has the connection string: `filter_connection`, or else `connection`.
+        subscription: Its `filter_connection` is that server's, or else its `connection`.
 
     Raises:
         PublisherError: From every method, if the server cannot be reached or the connection is lost; `retry` tells
@@ -100,8 +100,8 @@ class FilterServer(Closing):
         if different := [f"{name} is {ours[name]!r}, not {theirs[name]!r}" for name in names]:
             self.close()
             raise ConfigError(
-                f"filter_connection: that server may evaluate row filters differently: {'; '.join(different)}",
-                hint="use a standby of the publisher, or remove filter_connection",
+                f"filter_server: that server may evaluate row filters differently: {'; '.join(different)}",
+                hint='use a standby of the publisher, or set filter_server = "publisher"',
             )
 
     def _notice(self, diagnostic: errors.Diagnostic) -> None:

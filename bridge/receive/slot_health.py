@@ -8,18 +8,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.server_facts import is_synchronous
 from bridge.runtime import log, remedies
 from bridge.runtime.errors import BridgeError
-from bridge.runtime.threads import Closing
+from bridge.runtime.threads import Closing, detached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from concurrent.futures import Future
 
     from bridge.config.config import Subscription
     from bridge.receive.slot_status import Slots, SlotStatus
@@ -142,17 +145,10 @@ class Concern:
     hint: str
 
 
-def concern(
-    health: SlotHealth, *, slot_name: str, resync: str, warn_retained_bytes: int, warn_left_s: float
-) -> Concern | None:
-    """Say why an operator should look at a slot; None if there is no reason.
-
-    Args:
-        resync: The command that begins the subscription afresh.
-        warn_retained_bytes: Warn when the server keeps so much WAL for it; 0 for never.
-        warn_left_s: Warn when it lasts no longer than this.
-    """
-    again = f"to copy all tables again, run: {resync}"
+def concern(subscription: Subscription, health: SlotHealth) -> Concern | None:
+    """Say why an operator should look at a subscription's slot; None if there is no reason."""
+    slot_name, alerts = subscription.slot_name, subscription.alerts
+    again = f"to copy all tables again, run: {remedies.start_afresh(subscription.name)}"
     if health.wal_status is None:
         return Concern("missing", "error", f'replication slot "{slot_name}" does not exist on the publisher', again)
     if health.lost:
@@ -166,7 +162,7 @@ def concern(
             f'replication slot "{slot_name}" is about to be lost: the next checkpoint may remove its WAL{idle}',
             "raise max_slot_wal_keep_size on the server now, and see why the subscription lags: pgbridge status",
         )
-    if health.seconds_left is not None and health.seconds_left <= warn_left_s:
+    if health.seconds_left is not None and health.seconds_left <= alerts.slot_left_s:
         left = timedelta(seconds=round(health.seconds_left))
         return Concern(
             "running out",
@@ -174,9 +170,9 @@ def concern(
             f'at this rate replication slot "{slot_name}" is lost in {left} (hours:minutes:seconds){idle}',
             "raise max_slot_wal_keep_size on the server, or see why the subscription lags: pgbridge status",
         )
-    if health.retained_bytes is not None and 0 < warn_retained_bytes <= health.retained_bytes:
+    if health.retained_bytes is not None and 0 < alerts.retained_bytes <= health.retained_bytes:
         # told again each time that it has doubled
-        doubled = (health.retained_bytes // warn_retained_bytes).bit_length()
+        doubled = (health.retained_bytes // alerts.retained_bytes).bit_length()
         return Concern(
             f"retained {doubled}",
             "warning",
@@ -184,6 +180,80 @@ def concern(
             "see why the subscription lags, or why a transaction stays open: pgbridge status, pgbridge check",
         )
     return None
+
+
+# --- Asks the servers -------------------------------------------------------------------------------------------------
+
+
+def _by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:
+    by_server: dict[str, list[Subscription]] = defaultdict(list)
+    for subscription in subscriptions:
+        by_server[subscription.connection].append(subscription)
+    return by_server
+
+
+def _healths(
+    slots: Slots, subscriptions: Sequence[Subscription], histories: Mapping[str, SlotHistory]
+) -> dict[str, SlotHealth]:
+    """The slots of a server's subscriptions, by their names, each a sample more of its history."""
+    healths = {}
+    for each in subscriptions:
+        health = histories[each.name].add(time.monotonic(), slots.by_name[each.slot_name], slots.flush_lsn)
+        waited_for = is_synchronous(slots.synchronous_standby_names, each.name)
+        healths[each.name] = replace(health, synchronous=waited_for)
+    return healths
+
+
+def ask(subscriptions: Sequence[Subscription]) -> dict[str, SlotHealth]:
+    """Ask a server for the slots of its subscriptions, by their names; nothing if it does not answer."""
+    first = subscriptions[0]
+    with (
+        suppress(BridgeError),
+        Publisher(first.connection, application_name=f"{first.name}_status") as publisher,
+    ):
+        slots = publisher.slots([subscription.slot_name for subscription in subscriptions])
+        return _healths(slots, subscriptions, defaultdict(SlotHistory))
+    return {}
+
+
+class ServerSlots:
+    """Asks each server in a thread of its own, which the end of the process does not wait for.
+
+    Args:
+        patience_s: How long to wait for all answers together; None for as long as connecting takes. A server that was
+            late is not waited for again before its answer has come, or its connection has timed out.
+        ask: Asks one server for some subscriptions.
+    """
+
+    def __init__(
+        self,
+        patience_s: float | None = None,
+        ask: Callable[[Sequence[Subscription]], dict[str, SlotHealth]] = ask,
+    ) -> None:
+        self._patience_s = patience_s
+        self._ask = ask
+        self._late: dict[str, Future[dict[str, SlotHealth]]] = {}
+
+    def of(self, subscriptions: Sequence[Subscription]) -> dict[str, SlotHealth]:
+        """Return the slots by the subscriptions' names, without those of a server that does not answer.
+
+        Only one thread may call it at a time.
+        """
+        self._late = {server: answer for server, answer in self._late.items() if not answer.done()}
+        deadline_s = None if self._patience_s is None else time.monotonic() + self._patience_s
+        # at once; a late one's answer will be too old
+        asked = {
+            server: detached(partial(self._ask, its), "server slots")
+            for server, its in _by_server(subscriptions).items()
+            if server not in self._late
+        }
+        slots: dict[str, SlotHealth] = {}
+        for server, answer in asked.items():
+            try:
+                slots |= answer.result(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                self._late[server] = answer
+        return slots
 
 
 # --- Watches the slots of all subscriptions, those of disabled ones as well: an unread slot holds WAL until it is lost.
@@ -264,27 +334,23 @@ class SlotWatch(Closing):
 
     def look(self) -> None:
         """Look at every slot once."""
-        by_server: dict[str, list[Subscription]] = defaultdict(list)
-        for subscription in self._subscriptions():
-            by_server[subscription.connection].append(subscription)
-        self._asked = {subscription.name for subscriptions in by_server.values() for subscription in subscriptions}
+        watched = self._subscriptions()
+        self._asked = {subscription.name for subscription in watched}
+        by_server = _by_server(watched)
         self._disconnect(by_server)
-        seen = {}
+        seen: dict[str, SlotHealth] = {}
         for conninfo, subscriptions in by_server.items():
             if self._stop.is_set():
                 return
             try:
-                slots = self._ask(conninfo, [one.slot_name for one in subscriptions])
+                slots = self._ask(conninfo, [subscription.slot_name for subscription in subscriptions])
             except BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
                 continue
-            self._tell_password(conninfo, slots.password_left_s, [one.name for one in subscriptions])
-            for one in subscriptions:
-                status = slots.by_name[one.slot_name]
-                health = self._histories[one.name].add(time.monotonic(), status, slots.flush_lsn)
-                waited = is_synchronous(slots.synchronous_standby_names, one.name)
-                seen[one.name] = replace(health, synchronous=waited)
-                self._tell(one, seen[one.name])
+            self._tell_password(conninfo, slots.password_left_s, [subscription.name for subscription in subscriptions])
+            seen |= _healths(slots, subscriptions, self._histories)
+            for subscription in subscriptions:
+                self._tell(subscription, seen[subscription.name])
         self._health = seen
 
     def _ask(self, conninfo: str, slot_names: Sequence[str]) -> Slots:
@@ -320,13 +386,7 @@ class SlotWatch(Closing):
 
     def _tell(self, subscription: Subscription, health: SlotHealth) -> None:
         name = subscription.name
-        warning = concern(
-            health,
-            slot_name=subscription.slot_name,
-            resync=remedies.start_afresh(name),
-            warn_retained_bytes=subscription.warn_retained_bytes,
-            warn_left_s=subscription.warn_slot_left_s,
-        )
+        warning = concern(subscription, health)
         if warning is None:
             if self._told.pop(name, None) is not None:
                 log.get(name).info("the replication slot is safe again", slot_name=subscription.slot_name)

@@ -28,8 +28,8 @@
 Every error says what is wrong, where, and what to do. Its class says how workers go on, whichever of them meets it:
 
 - If it is the subscription's `own`, it counts in `pgbridge status`, and `disable_on_error` disables the subscription.
-- With `retry` it is soon tried again. Else it needs an operator, and is tried again only every `retry_max_s`, because
-  the operator may have acted on the server; after a ConfigError by another worker.
+- With `retry` it is soon tried again. Else it needs an operator, and is tried again only every `workers.retry_max_s`,
+  because the operator may have acted on the server; after a ConfigError by another worker.
 
 By default it is the subscription's own, and needs an operator. An `Exception` of any other kind is its own, too, and
 soon tried again.

@@ -53,49 +53,21 @@ class StopSignals:
             self.hangups += 1
 
 
-class ViewSignals:
-    """The signals of a command that shows something until it is ended. They are polled, too.
+def interrupt() -> None:
+    """Have the first SIGINT, SIGTERM or SIGHUP raise a KeyboardInterrupt; those after it are ignored.
 
-    Attributes:
-        ended: Whether SIGINT, SIGTERM or SIGHUP has come.
+    A signal that the process was started to ignore stays ignored, as by nohup. Only the main thread may call it.
     """
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-    def __init__(self) -> None:
-        self.ended = False
-        self._resized = self._suspended = False
+    def end(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)  # somebody may be in a hurry
+        raise KeyboardInterrupt
 
-    def install(self, *, screen: bool) -> ViewSignals:
-        """Handle the signals from now on; those of a screen, SIGWINCH and SIGTSTP, only with one.
-
-        A signal that the process was started to ignore stays ignored, as by nohup. Only the main thread may call it.
-        """
-        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-        for number in [*numbers, signal.SIGWINCH, signal.SIGTSTP] if screen else numbers:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._on_signal)
-        return self
-
-    def resized(self) -> bool:
-        """Whether the screen's size has changed since the last call."""
-        resized, self._resized = self._resized, False
-        return resized
-
-    def suspended(self) -> bool:
-        """Whether the terminal has asked to suspend the process since the last call."""
-        suspended, self._suspended = self._suspended, False
-        return suspended
-
-    def suspend(self) -> None:
-        """Suspend the process until somebody continues it."""
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGWINCH:
-            self._resized = True
-        elif number == signal.SIGTSTP:
-            self._suspended = True
-        else:
-            self.ended = True
+    for number in numbers:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 def _has_terminal() -> bool:

@@ -31,7 +31,7 @@ from bridge.config import config
 from bridge.runtime import __version__, log, remedies
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.runtime.log import printable
-from bridge.runtime.signals import StopSignals, ViewSignals
+from bridge.runtime.signals import StopSignals, interrupt
 from bridge.service import cli_help, cli_tables
 
 app = typer.Typer(
@@ -167,31 +167,22 @@ def status(
         return
     if seconds is not None:
         raise typer.BadParameter("seconds are for --watch")
-    from bridge.commands import status as command  # noqa: PLC0415 - psycopg and rich's tables, for this command only
+    from bridge.commands.status import render  # noqa: PLC0415 - rich's tables, for this command only
+    from bridge.monitor.document import collect  # noqa: PLC0415 - psycopg, as above
 
     with opened(config_file) as state:
-        document = command.collect(state.config, state.catalog, running=state.running)
-    print_document(document, command.render, as_json=as_json)
+        document = collect(state.config, state.catalog, running=state.running)
+    print_document(document, render, as_json=as_json)
 
 
 def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
     from bridge.commands import watch as command  # noqa: PLC0415 - as above
-    from bridge.commands.watch import Looker  # noqa: PLC0415 - as above
-    from bridge.commands.watch_view import Blocks, JsonLines, Screen  # noqa: PLC0415 - as above
 
     interval_s = command.DEFAULT_S if seconds is None else seconds
     if not command.LEAST_S <= interval_s <= command.MOST_S:
         raise typer.BadParameter(f"the seconds of --watch are {command.LEAST_S:g} to {command.MOST_S:g}")
-    look = Looker(config_file).look
-    console = Console()
-    on_screen = sys.stdout.isatty() and not console.is_dumb_terminal and not as_json
-    signals = ViewSignals().install(screen=on_screen)
-    if on_screen:
-        with Screen(console) as screen:
-            command.Watch(look, screen, signals, interval_s).run()
-        return
-    view = JsonLines(sys.stdout) if as_json else Blocks(sys.stdout)
-    command.Watch(look, view, signals, interval_s).run()
+    interrupt()
+    command.watch(config_file, interval_s, as_json=as_json)
 
 
 @app.command()

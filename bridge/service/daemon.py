@@ -10,7 +10,7 @@ import time
 from concurrent.futures import wait
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bridge.apply.suspects import SUSPECTS
 from bridge.catalog import refresh
@@ -19,8 +19,8 @@ from bridge.catalog.lock import locked, spark_lock
 from bridge.check.finding import Level
 from bridge.check.java import not_started
 from bridge.check.machine import check_descriptors
-from bridge.commands.state import ServerPositions
-from bridge.commands.status import collect, copies_of, size_text
+from bridge.commands.status import size_text
+from bridge.monitor.document import copies_of
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
 from bridge.receive.slot_health import SlotWatch
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bridge.commands.progress_bar import CopyProgressBars
     from bridge.config.config import Config, Subscription
     from bridge.runtime.signals import StopSignals
-    from bridge.service.reload_plan import ReloadPlan
+    from bridge.service.reload import ReloadPlan
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""
@@ -60,9 +60,6 @@ _LONGEST_PAUSE_S = 60.0
 _AGAIN_S = 5.0
 _SERVER_PAUSE_S = 15.0
 """The longest pause between two tries to reach a Connect server that is away."""
-_SERVERS_PATIENCE_S = 3.0
-"""How long `pgbridge status` waits for servers: connecting to one that is there takes a fraction of a second."""
-
 _JVM_PATIENCE_S = 5.0
 """How long to wait for a JVM that is being launched, to kill it. A slower one ends by itself: its standard input is
 closed."""
@@ -107,7 +104,6 @@ class Daemon:
         self._restarts = 0
         self._watch = SlotWatch(self._with_slots)
         self._catalog: Catalog | None = None
-        self._servers = ServerPositions(_SERVERS_PATIENCE_S)
         self._monitor = Monitor(
             config.http,
             Sources(
@@ -169,11 +165,6 @@ class Daemon:
         if (catalog := self._catalog) is None:
             return []
         return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
-
-    def _status(self) -> dict[str, Any]:
-        if (catalog := self._catalog) is None:
-            raise StateError("the catalog is not open yet", retry=True)
-        return collect(self._config, catalog, running=True, servers=self._servers)
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""
@@ -431,7 +422,7 @@ class Daemon:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
-                pause_s = math.inf if self._until_caught_up else worker.subscription.retry_max_s
+                pause_s = math.inf if self._until_caught_up else worker.subscription.workers.retry_max_s
                 self._again[name] = time.monotonic() + pause_s, self._wanted(name)
             elif not worker.disabled:  # one that disabled itself waits for ENABLE
                 self._log.error(

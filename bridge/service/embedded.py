@@ -37,10 +37,7 @@ OF_DELTA_TABLES: Final = frozenset(
         "enabled",
         "conflict",
         "schema_evolution",
-        "adopt",
-        "maintenance",
-        "vacuum_retention_h",
-        "max_sync_workers",
+        "target",
         "mode",
         "tables",
     }
@@ -63,7 +60,7 @@ class Subscription:
         name: The subscription's name; the first publication's by default. The slot's name comes from it.
         copy_data: Must be False: a handler gets changes, and no copy of the rows that were there before.
         options: Further keys of `[subscription.NAME]`, such as `slot_name`, `publication_definitions`, `streaming`,
-            `batch_max_rows`, `disable_on_error`.
+            `disable_on_error`; its tables are dictionaries, as in `batch={"max_rows": 10_000}`.
 
     Raises:
         ConfigError: An option is unknown, or its value is not allowed.
@@ -101,6 +98,8 @@ class Subscription:
         )
         if self._config.messages == "table":
             raise ConfigError('messages: "table" is for Delta tables', hint='set messages="log"')
+        if "max_sync_workers" in self._config.workers.model_fields_set:
+            raise ConfigError("workers.max_sync_workers: a subscription with a handler copies no tables")
         self._state_dir = Path(state_dir)
         self._stopping = threading.Event()
 
@@ -253,6 +252,9 @@ def _validated(options: dict[str, Any]) -> config.Subscription:
     try:
         return config.Subscription.model_validate(options)
     except ValidationError as error:
-        keys = [key for key in config.Subscription.model_fields if key not in OF_DELTA_TABLES]
-        lines = [explain(one, [str(part) for part in one["loc"]] or ["options"], keys) for one in error.errors()]
+        lines = []
+        for fault in error.errors():
+            location = [str(part) for part in fault["loc"]] or ["options"]
+            keys = [key for key in config.known_keys(config.Subscription, location) if key not in OF_DELTA_TABLES]
+            lines.append(explain(fault, location, keys))
         raise ConfigError("\n".join(lines)) from None

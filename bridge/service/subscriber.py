@@ -81,8 +81,8 @@ class SubscriptionWorker(StreamWorker):
         handler: Gets the batches, in place of Delta tables; None for Delta tables.
 
     Attributes:
-        gave_up: Whether it ended by an error after which another worker is started only after `retry_max_s`, or after
-            ENABLE; with `until_caught_up` none is.
+        gave_up: Whether it ended by an error after which another worker is started only after `workers.retry_max_s`, or
+            after ENABLE; with `until_caught_up` none is.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SubscriptionWorker(StreamWorker):
             catalog,
             name,
             DeltaTables(spark, LocalTables(partial(place_of, spark))),
-            Policy(subscription.maintenance, subscription.vacuum_retention_h),
+            Policy(subscription.target.maintenance, subscription.target.vacuum_retention_h),
             self._log,
             stopping=self._stop.is_set,
             now_s=time.time,
@@ -146,7 +146,7 @@ class SubscriptionWorker(StreamWorker):
         self._maintenance.interrupt()
 
     def look_soon(self) -> None:
-        """Compare what is published with what is followed, before the next `catalog_check_s` is over."""
+        """Compare what is published with what is followed, before the next `workers.catalog_check_s` is over."""
         self._catalog_watch.soon()
 
     def _run(self) -> None:

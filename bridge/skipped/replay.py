@@ -172,7 +172,7 @@ class Replay:
             KeptRoutes(self._kept, targets),
             self._types,
             unrepresentable=subscription.unrepresentable,
-            spill=Spill(scratch_file, subscription.batch_max_bytes),
+            spill=Spill(scratch_file, subscription.batch.max_bytes),
         )
         try:
             return batcher.form([self._kept.transaction], INVALID).tables

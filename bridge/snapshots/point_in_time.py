@@ -173,7 +173,7 @@ def version_at(spark: SparkSession, table: TableAt, lsn: Lsn) -> int:
         raise TargetError(
             f'"{table.qualified_name}" is gone as of {lsn}: VACUUM has removed files of version {version} '
             f"(version {vacuum.version} of {table.path})",
-            hint="choose a later LSN; vacuum_retention_h says how long VACUUM keeps files",
+            hint="choose a later LSN; target.vacuum_retention_h says how long VACUUM keeps files",
         )
     return version
 

@@ -163,7 +163,7 @@ class CatalogWatch(Closing):
 
     def _look_again_and_again(self) -> None:
         while True:
-            self._wake.wait(self._subscription.catalog_check_s)
+            self._wake.wait(self._subscription.workers.catalog_check_s)
             wanted, self._wanted = self._wanted, False
             self._wake.clear()
             if wanted or not self._stopping:
@@ -171,7 +171,7 @@ class CatalogWatch(Closing):
                     self._look_once()
             if self._stopping:
                 return
-            time.sleep(min(_LEAST_S, self._subscription.catalog_check_s))
+            time.sleep(min(_LEAST_S, self._subscription.workers.catalog_check_s))
 
     def _look_once(self) -> None:
         """Look on the open connection; where it was lost meanwhile, on another one."""
@@ -198,7 +198,7 @@ class CatalogWatch(Closing):
             self._log.warning(
                 "what is published cannot be looked at; this is tried again",
                 error=str(error),
-                every_s=self._subscription.catalog_check_s,
+                every_s=self._subscription.workers.catalog_check_s,
             )
         self._failing = True
 

@@ -148,14 +148,14 @@ class TableSync:
         Raises:
             TargetError: There are such rows, or files that are not a Delta table.
         """
-        if rel.state != "i" or self._subscription.adopt or schema_of(self._spark, rel.path) is None:
+        if rel.state != "i" or self._subscription.target.adopt or schema_of(self._spark, rel.path) is None:
             return
         if not read_table(self._spark, rel.path).isEmpty():
             again = remedies.resync(owner_of(self._subscription.name), rel.qualified_name)
             raise TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
-                hint=f"to have the copy replace its rows, run: {again}; or set adopt = true; or move the Delta table "
-                "away; or set copy_data = false to keep them and not to copy",
+                hint=f"to have the copy replace its rows, run: {again}; or set target.adopt = true; or move the "
+                "Delta table away; or set copy_data = false to keep them and not to copy",
             )
 
     def uncopied(self, rel: RelRow, table: PublishedTable, publisher: Publisher) -> RelRow:
@@ -181,7 +181,7 @@ class TableSync:
         name, conninfo = self._subscription.name, self._subscription.connection
         with (
             CopyMonitor(conninfo, name, self._catalog, self._log, advanced=self._heartbeat.beat) as monitor,
-            ThreadPoolExecutor(self._subscription.max_sync_workers, thread_name_prefix="copy") as pool,
+            ThreadPoolExecutor(self._subscription.workers.max_sync_workers, thread_name_prefix="copy") as pool,
         ):
             rels = {key: rel for key, rel in self._catalog.rels_by_name(name).items() if self.needs_copy(rel)}
             wanted = {key: tables[key].relid for key in rels if key in tables}
@@ -252,7 +252,7 @@ class TableSync:
         if existed:
             self.check_copied_to(rel)
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
-        made = new_columns(table, types, self._subscription.jsonb)
+        made = new_columns(table, types, self._subscription.target.jsonb)
         if existed and columns is None and mode != "changelog":
             layout = layout_after_copy(rel, made, mode, layout, subscription=owner_of(name), log=self._log)
         stamp = self._stamp(snapshot)
@@ -323,7 +323,7 @@ class TableSync:
 
     def _check_layout(self, table: PublishedTable, path: str) -> None:
         """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
-        name, jsonb = table.qualified_name, self._subscription.jsonb
+        name, jsonb = table.qualified_name, self._subscription.target.jsonb
         layout = self._subscription.layout_of(name)
         if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
             check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, jsonb))
@@ -352,7 +352,7 @@ class TableSync:
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
             layout = self._subscription.layout_of(rel.qualified_name)
-            made = new_columns(table, types, self._subscription.jsonb)
+            made = new_columns(table, types, self._subscription.target.jsonb)
             schema = make_table(self._spark, rel, made, mode, layout)
             self._local.flush([rel.path])
         self._shared.check(rel.path)

@@ -16,7 +16,7 @@ from protocol.lsn import Lsn
 def folder(tmp_path):
     """A folder whose subscription has copied a table."""
     made = BridgeFolder(tmp_path / "start")
-    made.configure("dbname=x", "p", slot_name="s", spark={"spark.driver.memory": "1g"}, batch_max_age_s=0.1)
+    made.configure("dbname=x", "p", slot_name="s", spark={"spark.driver.memory": "1g"}, streaming="on")
     rel = RelRow("public", "t", "r", Lsn(5), str(made.path / "lake" / "public" / "t"), 7)
     with closing(made.catalog()) as catalog:
         catalog.register(NAME, enabled=True)
@@ -33,7 +33,7 @@ def test_configuration(folder):
     (subscription,) = config.choose()
     assert (subscription.name, subscription.connection, subscription.slot_name) == (NAME, "dbname=x", "s")
     assert subscription.warehouse == str(folder.path / "lake")
-    assert subscription.batch_max_age_s == 0.1
+    assert subscription.streaming == "on"
     assert config.state_dir == folder.path / "state"
     assert config.spark.conf == {"spark.driver.memory": "1g"}
 

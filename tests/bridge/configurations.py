@@ -1,6 +1,13 @@
-"""The smallest configuration file, and what it leaves to defaults."""
+"""The smallest configuration file, what it leaves to defaults, and options of subscriptions in tests."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bridge.config.config import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SHOP = """
 [subscription.shop]
@@ -25,23 +32,13 @@ DEFAULTS = {
     "conflict": "error",
     "schema_evolution": "evolve",
     "unrepresentable": "error",
-    "jsonb": "string",
-    "untranslatable_filters": "refuse",
-    "filter_connection": None,
+    "filter_server": None,
     "mode": "mirror",
     "tables": {},
-    "adopt": False,
-    "maintenance": "created",
-    "vacuum_retention_h": 168,
-    "batch_max_rows": 2_000_000,
-    "batch_max_bytes": 256 * 1024 * 1024,
-    "batch_max_age_s": 0.1,
-    "max_sync_workers": 2,
-    "wal_receiver_timeout_s": 60,
-    "retry_max_s": 60,
-    "warn_retained_bytes": 10 << 30,
-    "warn_slot_left_s": 3600,
-    "catalog_check_s": 60,
+    "batch": {"max_rows": 2_000_000, "max_bytes": 256 * 1024 * 1024, "max_age_s": 0.1},
+    "target": {"jsonb": "string", "adopt": False, "maintenance": "created", "vacuum_retention_h": 168},
+    "workers": {"max_sync_workers": 2, "wal_receiver_timeout_s": 60, "retry_max_s": 60, "catalog_check_s": 60},
+    "alerts": {"retained_bytes": 10 << 30, "slot_left_s": 3600},
 }
 """The keys that `SHOP` does not have."""
 
@@ -49,3 +46,17 @@ DEFAULTS = {
 def with_key(line: str) -> str:
     """`SHOP` with one more key."""
     return f"{SHOP}{line}\n"
+
+
+def placed(options: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Options over those given; one with `__` stands in a table: `batch__max_rows` is `max_rows` in `batch`."""
+    tree = {key: dict(value) if isinstance(value, dict) else value for key, value in (given or {}).items()}
+    for name, value in options.items():
+        table, _, key = name.rpartition("__")
+        (tree.setdefault(table, {}) if table else tree)[key] = value
+    return tree
+
+
+def altered(subscription: Subscription, **options: Any) -> Subscription:
+    """A subscription with other options, as `placed` reads them."""
+    return Subscription(**placed(options, subscription.model_dump(exclude_unset=True)))

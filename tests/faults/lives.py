@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError
+from tests.bridge.configurations import altered
 from tests.fix_bridge import Pipeline
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows
@@ -73,7 +74,7 @@ class Lives:
     ) -> None:
         self.spark, self.server, self.folder = spark, server, folder
         self._command = command
-        self.bridge = Pipeline(spark, server, folder, retry_max_s=1.0, **options)
+        self.bridge = Pipeline(spark, server, folder, workers__retry_max_s=1.0, **options)
         self.events: list[MutableMapping[str, Any]] = []
 
     @property
@@ -83,7 +84,7 @@ class Lives:
 
     def set_options(self, **options: Any) -> None:
         """Change the subscription's options, as in its configuration file."""
-        self.bridge.subscription = self.bridge.subscription.model_copy(update=options)
+        self.bridge.subscription = altered(self.bridge.subscription, **options)
 
     def live(
         self,
@@ -233,8 +234,8 @@ class Lives:
             self.spark.sql(restores[0]).collect()
         elif drops := _DROP_SLOT.findall(hint):
             self.server.query(drops[0])
-        elif "set adopt = true" in hint:
-            self.set_options(adopt=True)
+        elif "set target.adopt = true" in hint:
+            self.set_options(target__adopt=True)
         else:
             raise AssertionError(f"no command helps: {text}")
 

@@ -62,12 +62,12 @@ class OnCall:
             "publications": ["pub"],
             "warehouse": "./lake",
             "slot_name": self.slot_name,
-            "batch_max_age_s": 0.0,
-            "retry_max_s": 1.0,
+            "batch__max_age_s": 0.0,
+            "workers__retry_max_s": 1.0,
             **options,
         }
         lines = ['state_dir = "./state"', "[subscription.shop]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+        lines += [f"{key.replace('__', '.')} = {json.dumps(value)}" for key, value in options.items()]
         (self.folder / "pgbridge.toml").write_text("\n".join(lines) + "\n")
 
     def start(self) -> None:

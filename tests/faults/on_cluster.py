@@ -24,6 +24,7 @@ from bridge.receive.stream import copy_both
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
 from bridge.spark import session
+from tests.bridge.configurations import altered
 from tests.fix_bridge import Pipeline
 from tests.fix_cluster import executors_of
 from tests.oracle.delta import differences
@@ -132,7 +133,11 @@ class Scenario:
         self.spark, self.source, self.kills, self.folder = spark, source, kills, folder
         definitions = folder / "definitions.sql"
         definitions.write_text(DEFINITIONS)
-        options = {"batch_max_bytes": 200_000_000, "publication_definitions": str(definitions), "retry_max_s": 2}
+        options = {
+            "batch__max_bytes": 200_000_000,
+            "publication_definitions": str(definitions),
+            "workers__retry_max_s": 2,
+        }
         publisher: Any = source  # a Publisher has more
         self.bridge = Pipeline(spark, publisher, folder, **options)
         self._began_s = time.monotonic()
@@ -168,7 +173,7 @@ class Scenario:
     def large(self) -> None:
         """They die with the checkpoints of a transaction's parts: it is formed again, from the stream."""
         copy_both._BUFFER_BYTES = 1 << 14
-        self.bridge.subscription = self.bridge.subscription.model_copy(update={"batch_max_bytes": 100_000})
+        self.bridge.subscription = altered(self.bridge.subscription, batch__max_bytes=100_000)
         checkpointed, made = source.checkpointed, list[Any]()
 
         def counted(frame: Any) -> Any:

@@ -55,12 +55,12 @@ master = "{master}"
 connection = "host=127.0.0.1,127.0.0.1 port={ports} dbname=postgres user=postgres password={password} {attributes}"
 publications = ["pub"]
 warehouse = "{warehouse}"
-adopt = true
+target.adopt = true
 failover = true
 streaming = "{streaming}"
-wal_receiver_timeout_s = 10
-retry_max_s = 5
-batch_max_rows = {batch_max_rows}
+workers.wal_receiver_timeout_s = 10
+workers.retry_max_s = 5
+batch.max_rows = {batch_rows}
 """
 
 
@@ -103,7 +103,7 @@ class Soak:
             password=self.pair.primary.password,
             attributes="target_session_attrs=read-write connect_timeout=5",
             streaming=self.random.choice(("on", "off")),
-            batch_max_rows=self.random.choice((5_000, 50_000, 2_000_000)),
+            batch_rows=self.random.choice((5_000, 50_000, 2_000_000)),
         )
         path = self.folder / "pgbridge.toml"
         path.write_text(text)

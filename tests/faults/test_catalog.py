@@ -85,7 +85,7 @@ def test_random_workload_with_kills(spark, publisher, in_metastore, tmp_path, se
         workload.publication("pub")
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = in_metastore(batch_max_age_s=0.1, batch_max_rows=1500)
+            bridge = in_metastore(batch__max_age_s=0.1, batch__max_rows=1500)
             moments = random.Random(seed)
             for life in range(8):
                 with repeated(lambda: workload.step(1), 0.25):

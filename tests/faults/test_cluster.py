@@ -34,7 +34,7 @@ def on_cluster(cluster, daemon, publisher):
 
     def make(**conf):
         settings = {**cluster.settings(), **conf}
-        return daemon(master=cluster.master, spark_conf=settings, batch_max_age_s=0.1, retry_max_s=2)
+        return daemon(master=cluster.master, spark_conf=settings, batch__max_age_s=0.1, workers__retry_max_s=2)
 
     return make
 

@@ -179,7 +179,7 @@ def test_a_table_that_the_servers_executors_read(spark, publisher, daemon, conne
         "INSERT INTO docs SELECT i, repeat('x', 400), i FROM generate_series(1, 120000) i;"
         "CREATE PUBLICATION pub FOR TABLE docs, facts"
     )
-    bridge = daemon(master=connect_server.master, batch_max_bytes=8 << 20)
+    bridge = daemon(master=connect_server.master, batch__max_bytes=8 << 20)
     bridge.start()
     bridge.wait_for('"streaming"')
     assert differing(spark, bridge, publisher) == []
@@ -198,7 +198,7 @@ def test_random_workload_with_kills_of_daemon_and_server(spark, publisher, daemo
         workload.publication("pub")
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = daemon(master=connect_server.master, batch_max_age_s=0.1, batch_max_rows=1500)
+            bridge = daemon(master=connect_server.master, batch__max_age_s=0.1, batch__max_rows=1500)
             moments = random.Random(seed)
             for life in range(6):
                 with repeated(lambda: workload.step(1), 0.25):

@@ -31,7 +31,7 @@ TABLES = {"parts": 'partition_by = ["region"]', "bag": 'cluster_by = ["region"]'
 @pytest.mark.soak
 def test_new_tables(spark, publisher, daemon, connect_server):
     publisher.execute(SETUP)
-    bridge = daemon(master=connect_server.master, jsonb="variant")
+    bridge = daemon(master=connect_server.master, target__jsonb="variant")
     with bridge.config.open("a") as config:
         for name, keys in TABLES.items():
             config.write(f'[subscription.sub.tables."public.{name}"]\n{keys}\n')

@@ -30,9 +30,11 @@ ENDED = "has ended Spark's JVM 2 times alone (it ended with exit code 52), and i
 def two(publisher, daemon):
     """A daemon with a heap that does not hold the big row, and another subscription beside."""
     publisher.execute(SETUP)
-    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1, spark_conf={"spark.driver.memory": "600m"})
+    bridge = daemon(batch__max_age_s=0.0, workers__retry_max_s=1, spark_conf={"spark.driver.memory": "600m"})
     lines = ["[subscription.other]", f'connection = "{publisher.conninfo}"', 'publications = ["other"]']
-    bridge.config.write_text("\n".join([bridge.config.read_text(), *lines, 'warehouse = "./lake"', "retry_max_s = 1"]))
+    bridge.config.write_text(
+        "\n".join([bridge.config.read_text(), *lines, 'warehouse = "./lake"', "workers.retry_max_s = 1"])
+    )
     with closing(Catalog(catalog_path(bridge.folder / "state"))) as catalog:
         yield bridge, catalog
 

@@ -37,7 +37,7 @@ def test_the_daemon_is_killed(spark, publisher, daemon):
         workload.finish_prepared()
         with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
             native.wait_caught_up()
-            bridge = daemon(batch_max_age_s=0.0, batch_max_rows=500, **options)
+            bridge = daemon(batch__max_age_s=0.0, batch__max_rows=500, **options)
             for point in POINTS:
                 code = bridge.run_until_caught_up(fault=point)
                 assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
@@ -61,7 +61,7 @@ def test_the_daemon_is_killed(spark, publisher, daemon):
 def test_the_spark_of_a_killed_daemon_is_waited_for(spark, publisher, daemon):
     """On a local disk, too: what it has begun, a commit or an OPTIMIZE, it might finish after it was dealt with."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
-    bridge = daemon(batch_max_age_s=0.0)
+    bridge = daemon(batch__max_age_s=0.0)
     bridge.start()
     bridge.wait_for("streaming")
     (jvm,) = bridge.jvms()

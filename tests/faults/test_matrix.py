@@ -75,7 +75,7 @@ class Scene:
 class FirstStart(Scene):
     """The tables are copied, one after the other; there are no backups of them."""
 
-    options: ClassVar[dict[str, object]] = {"max_sync_workers": 1}
+    options: ClassVar[dict[str, object]] = {"workers__max_sync_workers": 1}
 
     def begin(self) -> None:
         """Nothing has happened yet."""

@@ -78,7 +78,7 @@ def test_a_batch_that_was_cut_short_is_not_finished_with_other_transactions(live
 def test_a_table_that_was_copied_beyond_what_the_standby_has(lives, private_server):
     """The documented way to fail over: the stream waits for the standby, the copy of an added table does not."""
     server = private_server
-    life = made(lives, server, "a", "b", published=("a",), failover=True, max_sync_workers=1)
+    life = made(lives, server, "a", "b", published=("a",), failover=True, workers__max_sync_workers=1)
     server.execute("ALTER PUBLICATION pub ADD TABLE b")
     server.query("SELECT pg_create_physical_replication_slot('standby', true)")
     server.postgres.settings["synchronized_standby_slots"] = "standby"
@@ -98,7 +98,7 @@ def test_a_table_of_a_copy_that_was_cut_short(lives, private_server):
     """The first table is copied under a later snapshot than the origin's, the second is not when the primary dies."""
     server = private_server
     server.execute(KEYED.format(table="a") + KEYED.format(table="b") + "CREATE PUBLICATION pub FOR TABLE a, b")
-    life = lives(max_sync_workers=1)
+    life = lives(workers__max_sync_workers=1)
     life.killed_at("table_copied")
     server.save("standby")
     server.execute(lost("a", "b"))
@@ -116,7 +116,7 @@ STUCK = "CREATE TABLE a (id int PRIMARY KEY, at timestamp); INSERT INTO a VALUES
 def stuck(lives, server):
     """A subscription that cannot go on, to which a table is added; the standby has no more than that."""
     server.execute(STUCK + "; CREATE PUBLICATION pub FOR TABLE a;" + KEYED.format(table="b"))
-    life = lives(max_sync_workers=1)
+    life = lives(workers__max_sync_workers=1)
     life.caught_up()
     server.execute("ALTER PUBLICATION pub ADD TABLE b; INSERT INTO a VALUES (6, 'infinity')")
     server.save("standby")

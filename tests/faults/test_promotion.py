@@ -49,7 +49,7 @@ def test_a_standby_is_promoted(spark, private_server, tmp_path):
 
     execute("CREATE TABLE t (n int); ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (0)")
     execute("CREATE PUBLICATION pub FOR TABLE t")
-    bridge = Pipeline(spark, Source(pair), tmp_path, failover=True, retry_max_s=1.0)
+    bridge = Pipeline(spark, Source(pair), tmp_path, failover=True, workers__retry_max_s=1.0)
     worker = bridge.worker(until_caught_up=False)
     worker.thread.start()
     try:

@@ -145,7 +145,7 @@ def test_a_crash_at_every_step(spark, publisher, pipeline, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
 
     def make():
-        bridge = pipeline(batch_max_rows=20, two_phase=True)
+        bridge = pipeline(batch__max_rows=20, two_phase=True)
         bridge.catch_up()
         return bridge
 
@@ -177,7 +177,7 @@ def test_an_error_at_every_step(spark, publisher, pipeline):
     """After it the same life goes on to the end, so that each step has a refresh of its own."""
 
     def make():
-        bridge = pipeline(batch_max_rows=20)
+        bridge = pipeline(batch__max_rows=20)
         bridge.catch_up()
         return bridge
 
@@ -206,7 +206,7 @@ def test_kill_while_tables_come(spark, publisher, daemon):
     """Kill -9, each time a step later."""
 
     def make():
-        bridge = daemon(batch_max_age_s=0.0)
+        bridge = daemon(batch__max_age_s=0.0)
         assert bridge.run_until_caught_up() == 0, bridge.log_tail()
         return bridge
 

@@ -25,7 +25,7 @@ def test_a_transaction_cannot_be_applied(shop):
     shop.execute("INSERT INTO orders VALUES (22, 'waits', NULL)")
     seen = shop.error()
     assert "cannot be represented" in seen
-    command = re.search(r"To skip this transaction: pgbridge (skip shop --lsn \S+)", seen)
+    command = re.search(r"to skip the transaction, run: pgbridge (skip shop --lsn \S+)", seen)
     assert command is not None
     assert "will skip the transaction" in shop.run(*shlex.split(command[1]))
     shop.equal("events")
@@ -101,7 +101,7 @@ def test_an_open_transaction_holds_up_the_start(shop):
     with shop.publisher.connect() as connection:
         connection.execute("BEGIN; UPDATE orders SET note = 'forgotten'")
         connection.execute(f"PREPARE TRANSACTION '{shop.publisher.name}'")
-    shop.configure(adopt=True)
+    shop.configure(target__adopt=True)
     shop.run("reload")
     shop.run("enable", "shop")
     wait_until(
@@ -122,7 +122,7 @@ def test_the_state_directory_is_lost(shop):
     shutil.rmtree(shop.folder / "state")
     shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while nobody looked')")
     shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
-    shop.configure(adopt=True)
+    shop.configure(target__adopt=True)
     shop.start()
     wait_until(lambda: {table["state"] for table in shop.status()["tables"]} == {"r"})
     shop.equal()
@@ -167,7 +167,7 @@ def test_a_column_cannot_be_followed(shop, column):
     )
     shop.execute("INSERT INTO events VALUES ('meanwhile')")
     shop.equal("events")
-    (waiting,) = shop.status()["waiting"]
+    (waiting,) = [problem for problem in shop.status()["problems"] if problem["kind"] == "waits"]
     wait_until(lambda: shop.status()["state"] == "streaming")
     command = re.search(r"pgbridge (refresh shop --resync \S+)", waiting["hint"])
     assert command is not None

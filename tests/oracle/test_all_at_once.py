@@ -64,7 +64,7 @@ def change(rng, connection):
 def test_added_refreshed_truncated_altered_and_copied_afresh_under_load_with_kills(spark, publisher, daemon):
     publisher.execute(SCHEMA)
     publisher.execute("CREATE PUBLICATION pub FOR TABLE steady, emptied, altered, afresh")
-    bridge = daemon(batch_max_age_s=0.1, batch_max_rows=10_000)
+    bridge = daemon(batch__max_age_s=0.1, batch__max_rows=10_000)
     chosen = random.Random(SEED)
     # a column may be dropped or renamed since it was looked for
     tolerated = (psycopg.errors.UndefinedColumn,)

@@ -158,7 +158,7 @@ def test_what_others_did_to_the_tables(spark, publisher, pipeline, namespace):
         publisher.execute(f"SELECT pg_drop_replication_slot('{publisher.name}_{number}')")
         if number < 2:
             spark.sql(f"DROP {'VIEW' if 'VIEW' in made else 'TABLE'} {table}")
-    bridge = pipeline(warehouse=f"catalog:spark_catalog.{namespace}", adopt=True)
+    bridge = pipeline(warehouse=f"catalog:spark_catalog.{namespace}", target__adopt=True)
     bridge.catch_up()
     assert bridge.rows("t") == [{"id": 1}]
     spark.sql(f"DROP TABLE {table}")
@@ -182,7 +182,7 @@ def test_random_workload(spark, publisher, pipeline, namespace):
         workload.publication("pub")
         workload.step(60)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = pipeline(warehouse=f"catalog:spark_catalog.{namespace}", batch_max_rows=1000)
+            bridge = pipeline(warehouse=f"catalog:spark_catalog.{namespace}", batch__max_rows=1000)
             for _ in range(4):
                 bridge.catch_up()
                 workload.step(60)

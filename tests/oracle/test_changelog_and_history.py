@@ -28,7 +28,7 @@ def modes(publisher, pipeline, tmp_path):
     made = {}
     catalogs = []
     for mode in MODES:
-        bridge = pipeline(mode=mode, batch_max_rows=1000, warehouse=str(tmp_path / mode))
+        bridge = pipeline(mode=mode, batch__max_rows=1000, warehouse=str(tmp_path / mode))
         name = f"{publisher.name}_{mode}"
         bridge.subscription = bridge.subscription.model_copy(update={"name": name, "slot_name": name})
         bridge.catalog.close()

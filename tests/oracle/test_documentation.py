@@ -73,7 +73,7 @@ def carried_out(run: Run, spark: SparkSession, server: Server, folder: Path, **o
         definitions.write_text(run.definitions)
         with NativeSubscriber(publisher.conninfo, run.publication_names, schema=run.subscriber_schema) as native:
             # of all changes one batch: each table costs one MERGE
-            options = {"batch_max_age_s": 2.0, **options}
+            options = {"batch__max_age_s": 2.0, **options}
             options |= {"publications": tuple(broad), "publication_definitions": str(definitions)}
             bridge = Pipeline(spark, publisher, folder, **options)
             try:
@@ -132,7 +132,7 @@ def check(spark: SparkSession, done: Done, case: Case) -> None:
 @pytest.mark.soak
 def test_small_batches(spark: SparkSession, postgresql_server: Server, tmp_path: Path):
     """The same rows when almost every transaction is a batch, and a MERGE, of its own."""
-    with carried_out(TOGETHER, spark, postgresql_server, tmp_path, batch_max_rows=3) as done:
+    with carried_out(TOGETHER, spark, postgresql_server, tmp_path, batch__max_rows=3) as done:
         for case in done.run.cases:
             check(spark, done, case)
 

@@ -68,7 +68,7 @@ def test_large_transaction(spark, publisher, pipeline, monkeypatch, streaming):
     publisher.execute(SETUP)
     with NativeSubscriber(publisher.conninfo, ["pub"], options={"streaming": streaming}) as native:
         native.wait_caught_up()
-        bridge = pipeline(streaming=streaming, batch_max_bytes=100_000)
+        bridge = pipeline(streaming=streaming, batch__max_bytes=100_000)
         bridge.catch_up()
         publisher.execute(ONE_TRANSACTION)
         publisher.execute("INSERT INTO log VALUES (0, 'after')")

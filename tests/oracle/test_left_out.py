@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.catalog import refresh
-from bridge.commands.status import collect
+from bridge.monitor.document import collect
 from bridge.runtime.errors import TargetError
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences
@@ -49,8 +49,10 @@ def test_others_go_on(spark, publisher, pipeline):
             ("public.t", "r"),
             ("public.taken", "i"),
         ]
-        assert [table["name"] for table in entry["left_out"]] == ["public.bare", "public.cased"]
+        left_out = [problem["relation"] for problem in entry["problems"] if problem["kind"] == "left_out"]
+        assert left_out == ["public.bare", "public.cased"]
         assert entry["sync_error_count"] > 0
+        assert entry["last_error"] is not None
         assert "has rows already" in entry["last_error"]["message"]
         for statement in ("ALTER TABLE bare ADD n int DEFAULT 5", 'ALTER TABLE cased RENAME "ID" TO other'):
             publisher.execute(statement)
@@ -64,4 +66,4 @@ def test_others_go_on(spark, publisher, pipeline):
         for table in ("t", "taken", "bare", "cased"):
             assert differences(spark, bridge.path(table), native, table) == []
         (entry,) = collect(config_of(bridge), bridge.catalog, running=False)["subscriptions"]
-        assert "left_out" not in entry
+        assert "left_out" not in {problem["kind"] for problem in entry["problems"]}

@@ -1,4 +1,4 @@
-"""`untranslatable_filters = "server"`: what only a server can tell, against a native subscription to the same."""
+"""`filter_server = "publisher"`: what only a server can tell, against a native subscription to the same."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ WHOLE: Final = Case(
 def test_as_a_native_subscription(spark: SparkSession, postgresql_server: Server, tmp_path: Path):
     """The copy and every kind of change, one batch of them too large for memory."""
     run = Run("server_filters", (KEYED, WHOLE))
-    options = {"untranslatable_filters": "server", "batch_max_bytes": 40_000}
+    options = {"filter_server": "publisher", "batch__max_bytes": 40_000}
     with carried_out(run, spark, postgresql_server, tmp_path, **options) as done:
         assert {len(done.native.rows(f"{name}.t")) > 3 for name in ("keyed", "whole")} == {True}
         for case in done.run.cases:

@@ -65,7 +65,7 @@ def test_layouts(spark, publisher, pipeline):
     tables = {f"public.{name}": Table(**_keys(layout)) for name, layout in LAYOUTS.items()}
     tables["public.clusters"] = Table(partition_by=("region",))
     tables["public.versions"] = Table(mode="history", **_keys(LAYOUTS["versions"]))
-    bridge = pipeline(tables=tables, adopt=True)
+    bridge = pipeline(tables=tables, target__adopt=True)
     adopted = f"{bridge.subscription.warehouse}/public/clusters"
     columns = "id int, region string, day date, n bigint, big string"
     spark.sql(f"CREATE TABLE delta.`{adopted}` ({columns}) USING delta CLUSTER BY (day, n)")

@@ -12,6 +12,7 @@ from bridge.config.tables import Table
 from bridge.lake.location import read_table
 from bridge.runtime.errors import ApplyError
 from protocol.values.places import TOO_MANY_DIGITS
+from tests.bridge.configurations import altered
 
 TABLES = ("docs", "bag")
 ALL = (*TABLES, "versions", "changes")
@@ -99,7 +100,7 @@ def test_documents(spark, publisher, pipeline):
     for table in ALL:
         publisher.execute(ROWS.format(table))
     modes = {"public.versions": Table(mode="history"), "public.changes": Table(mode="changelog")}
-    bridge = pipeline(jsonb="variant", tables=modes)
+    bridge = pipeline(target__jsonb="variant", tables=modes)
     variants = {"doc", "big", "extra"}
 
     def compare(where="true"):
@@ -125,7 +126,7 @@ def test_documents(spark, publisher, pipeline):
     assert (kinds, {id_ for id_, *_ in others}) == (variants, {1, 2, 3, 106}), "`unchanged` says what these lack"
     execute(EMPTIED, TABLES)
     publisher.execute(f"UPDATE docs SET doc = '[1, {{\"n\": 1{'0' * 37}1.5}}]' WHERE id = 1")
-    bridge.subscription = bridge.subscription.model_copy(update={"jsonb": "string"})
+    bridge.subscription = altered(bridge.subscription, target__jsonb="string")
     with pytest.raises(ApplyError, match=f"cannot be represented: {TOO_MANY_DIGITS}") as caught:
         bridge.catch_up()
     assert (caught.value.context.column, "unrepresentable" in caught.value.hint) == ("doc", True)

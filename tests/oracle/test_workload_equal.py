@@ -62,7 +62,7 @@ def test_random_workload_streamed_and_prepared(spark, publisher, pipeline, strea
         workload.finish_prepared()  # slots wait for it
         with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
             native.wait_caught_up()  # so do the slots of its table synchronization
-            bridge = pipeline(**options, batch_max_rows=1000)
+            bridge = pipeline(**options, batch__max_rows=1000)
             for _ in range(3):
                 bridge.catch_up()
                 workload.step(50)
@@ -89,7 +89,7 @@ def test_random_workload_with_kills_disable_enable_and_optimize_at_random_moment
         workload.publication("pub")
         workload.step(100)
         with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-            bridge = daemon(batch_max_age_s=0.1, batch_max_rows=1500)
+            bridge = daemon(batch__max_age_s=0.1, batch__max_rows=1500)
             moments = random.Random(seed)
             with _Meddling(spark, bridge, moments) as meddling:
                 for life in range(6):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def bridge(publisher: Publisher, folder: Path, **options: Any) -> Iterator[tuple[Pipeline, Rows]]:
     """A subscription, and how to read one of its tables."""
     with in_memory() as tables:
-        pipeline = Pipeline(tables, publisher, folder, retry_max_s=0.2, **options)
+        pipeline = Pipeline(tables, publisher, folder, workers__retry_max_s=0.2, **options)
         with closing(pipeline.catalog):
             yield pipeline, lambda table: sorted(tables.arrow(pipeline.path(table)).to_pylist(), key=str)
 

@@ -194,8 +194,8 @@ def test_a_filter_that_is_not_translated(publisher, tmp_path):
     with bridge(publisher, tmp_path, publication_definitions=str(definitions)) as (pipeline, rows):
         with pytest.raises(ConfigError) as caught:
             pipeline.catch_up()
-        assert 'untranslatable_filters = "server"' in str(caught.value)
-        changed(pipeline, untranslatable_filters="server")
+        assert 'filter_server = "publisher"' in str(caught.value)
+        changed(pipeline, filter_server="publisher")
         pipeline.catch_up()
         publisher.execute("ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (2, 'b'), (3, 'aa')")
         pipeline.catch_up()

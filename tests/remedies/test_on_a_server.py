@@ -28,6 +28,7 @@ from bridge.receive.slot_health import SlotHistory, SlotWatch, concern
 from bridge.runtime.errors import PublicationError, PublisherError
 from bridge.source.options import SourceOptions
 from bridge.source.slot_stream import published_tables
+from tests.bridge.configurations import altered
 from tests.faults.standby import Standby
 
 if TYPE_CHECKING:
@@ -195,7 +196,9 @@ def test_a_slot_that_runs_out_of_wal(bad, monkeypatch):
         def told(history: SlotHistory, now_s: float):
             seen = publisher.slots(["held"])
             health = history.add(now_s, seen.by_name["held"], seen.flush_lsn)
-            return concern(health, slot_name="held", resync="…", warn_retained_bytes=0, warn_left_s=1e9)
+            return concern(
+                altered(bad.subscription, slot_name="held", alerts__retained_bytes=0, alerts__slot_left_s=1e9), health
+            )
 
         history = SlotHistory()
         assert wait_for(lambda: publisher.setting("max_slot_wal_keep_size") == "100")
@@ -223,7 +226,9 @@ def test_a_transaction_that_holds_wal(bad, monkeypatch):
             bad.run("SELECT pg_logical_emit_message(false, 'x', 'x'); SELECT pg_switch_wal()")
             seen = publisher.slots(["kept"])
             health = SlotHistory().add(0.0, seen.by_name["kept"], seen.flush_lsn)
-            told = concern(health, slot_name="kept", resync="…", warn_retained_bytes=100, warn_left_s=0)
+            told = concern(
+                altered(bad.subscription, slot_name="kept", alerts__retained_bytes=100, alerts__slot_left_s=0), health
+            )
         assert told is not None
         assert told.hint.startswith("see why the subscription lags, or why a transaction stays open: pgbridge status")
         assert "is open in database" in bad.problems()["open transactions"].message

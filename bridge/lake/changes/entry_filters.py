@@ -99,7 +99,7 @@ class EntryFilterCompiler:
                 return self._served(entry, self._server)
             if error.reason in OF_POSTGRESQL or _NO_COLUMN.fullmatch(error.reason):
                 raise  # a server would refuse it, too
-            hint = 'untranslatable_filters = "server" has a PostgreSQL server compute it'
+            hint = 'filter_server = "publisher" has the PostgreSQL server compute it'
             raise row_filter.RowFilterError(error.expression, error.at, error.reason, hint=hint) from None
 
     def columns_of(self, text: str) -> frozenset[str]:

@@ -235,7 +235,7 @@ class WalReceiver:
             raise PublisherError(
                 "terminating logical replication worker due to timeout: the publisher has not answered for "
                 f"{self._stream.timeout_s:g} s",
-                hint="if it needs longer for a large transaction, raise wal_receiver_timeout_s",
+                hint="if it needs longer for a large transaction, raise workers.wal_receiver_timeout_s",
                 retry=True,
             )
         if timeout.ping_due(now_s):

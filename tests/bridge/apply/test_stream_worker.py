@@ -15,6 +15,7 @@ from bridge.runtime import log
 from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import SUBSCRIPTION
+from tests.bridge.configurations import altered
 
 NO_SPARK: Any = None
 
@@ -25,7 +26,7 @@ class Scripted(StreamWorker):
     wants_keepalive = False
 
     def __init__(self, catalog, *errors, **options):
-        subscription = SUBSCRIPTION.model_copy(update={"retry_max_s": 0.02, **options})
+        subscription = altered(SUBSCRIPTION, workers__retry_max_s=0.02, **options)
         super().__init__(subscription, NO_SPARK, catalog, log.get("sub"), thread_name="scripted")
         self.errors = list(errors)
         self.recorded: list[str] = []
@@ -45,7 +46,7 @@ class Scripted(StreamWorker):
         return isinstance(error, SyncError)
 
     def _record(self, error, pause_s):
-        assert 0 <= pause_s <= 2 * self.subscription.retry_max_s  # a random part is added
+        assert 0 <= pause_s <= 2 * self.subscription.workers.retry_max_s  # a random part is added
         self.recorded.append(error.message)
 
     def _gives_up(self, error, *, disabled):

@@ -88,11 +88,11 @@ def test_the_command_against_it_is_quoted(tmp_path):
     file = tmp_path / "it's mine.toml"
     file.write_text("")
     file.chmod(0o644)
-    (found,) = machine.check_secrets(file, "shop", ["connection", "filter_connection"])
+    (found,) = machine.check_secrets(file, "shop", ["connection", "filter_server"])
     assert shlex.split(found.statement) == ["chmod", "600", str(file)]
     subprocess.run(["sh", "-c", found.statement], check=True)
     assert list(machine.check_secrets(file, "shop", ["connection"])) == []
-    assert 'in connection and filter_connection of subscription "shop"' in found.message
+    assert 'in connection and filter_server of subscription "shop"' in found.message
 
 
 def test_no_file(tmp_path):

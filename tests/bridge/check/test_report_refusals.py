@@ -73,7 +73,7 @@ IN_THE_FILE = {
         "set by the key master", tables='[spark.conf]\n"spark.master" = "local[2]"'
     ),
     "a heap that is no size": Wrong('as in "2g"', tables='[spark.conf]\n"spark.driver.memory" = "2gb"'),
-    "a retention below Delta's": Wrong("at least 168", keys="vacuum_retention_h = 24"),
+    "a retention below Delta's": Wrong("at least 168", keys="target.vacuum_retention_h = 24"),
     "definitions that are not there": Wrong("cannot be read", keys='publication_definitions = "none.sql"'),
 }
 
@@ -107,7 +107,7 @@ BY_THE_SERVER = {
     ),
     "a filter that no server takes": Wrong(
         "invalid publication WHERE expression",
-        keys='untranslatable_filters = "server"',
+        keys='filter_server = "publisher"',
         definitions="CREATE PUBLICATION a FOR TABLE orders WHERE (v ~~~ 1);",
     ),
     "a slot of somebody else's": Wrong("already exists on the publisher", keys='slot_name = "{slot}"'),
@@ -180,7 +180,7 @@ def test_the_server_shows_it(both, publisher, name):
     checked, ran = both(wrong)
     assert wrong.refused in checked
     assert wrong.refused in ran
-    assert "untranslatable_filters" not in checked or wrong.keys
+    assert "filter_server" not in checked or wrong.keys
 
 
 SECOND = """

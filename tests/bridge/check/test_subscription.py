@@ -19,6 +19,7 @@ from bridge.publication.publication import Publication
 from bridge.publication.reapply import reapply
 from bridge.publication.tables import Relations
 from protocol.lsn import Lsn
+from tests.bridge.configurations import placed
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def look(publisher, tmp_path):
 
     def check(catalog: Catalog | None = None, *, running: bool = False, **options) -> list[Finding]:
         settings = {"connection": publisher.conninfo, "publications": ("pub",), "warehouse": str(tmp_path / "lake")}
-        subscription = Subscription(name=publisher.name, **{**settings, **options})
+        subscription = Subscription(name=publisher.name, **placed(options, settings))
         return list(check_subscription(subscription, Known(catalog, running)))
 
     return check
@@ -164,4 +165,4 @@ def test_an_adopted_table(look, publisher, tmp_path):
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text('{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}')
     assert problems(look()).keys() == {"Delta table of public.t"}
-    assert problems(look(adopt=True)) == {}
+    assert problems(look(target__adopt=True)) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,11 @@ streaming = "off"
 two_phase = false
 origin = "any"
 disable_on_error = false
+publication_definitions = "filters.sql"
 conflict = "error"
 schema_evolution = "evolve"
 """
-"""The contract's example, but for publication_definitions, which this version refuses."""
+"""The contract's example."""
 
 
 @pytest.fixture
@@ -51,6 +53,7 @@ def read(tmp_path):
 
 
 def test_contract(read, tmp_path):
+    (tmp_path / "filters.sql").write_text("CREATE PUBLICATION p FOR TABLE t")
     settings = read(CONTRACT)
     assert settings.state_dir == tmp_path / "state"
     assert settings.spark.master == "local[2]"
@@ -60,7 +63,8 @@ def test_contract(read, tmp_path):
     assert shop.connection == "host=db port=5432 dbname=shop user=pgbridge"
     assert shop.publications == ("shop_pub",)
     assert shop.warehouse == str(tmp_path / "lake")
-    assert shop.model_dump(include=set(DEFAULTS)) == DEFAULTS
+    definitions = str(tmp_path / "filters.sql")
+    assert shop.model_dump(include=set(DEFAULTS)) == {**DEFAULTS, "publication_definitions": definitions}
 
 
 def test_defaults(read, tmp_path):
@@ -96,22 +100,22 @@ def test_http(read, tmp_path):
         ('conflict = "error"', "error"),
         ('schema_evolution = "strict"', "strict"),
         ('unrepresentable = "null"', "null"),
-        ("batch_max_rows = 1", 1),
-        ("batch_max_bytes = 1000", 1000),
-        ("batch_max_age_s = 0", 0.0),
-        ("batch_max_age_s = 2.5", 2.5),
-        ("max_sync_workers = 4", 4),
-        ('maintenance = "all"', "all"),
-        ('maintenance = "none"', "none"),
-        ("vacuum_retention_h = 0", 0),
-        ("vacuum_retention_h = 168", 168),
-        ("wal_receiver_timeout_s = 0", 0.0),
-        ("retry_max_s = 1", 1.0),
+        ("batch.max_rows = 1", 1),
+        ("batch.max_bytes = 1000", 1000),
+        ("batch.max_age_s = 0", 0.0),
+        ("batch.max_age_s = 2.5", 2.5),
+        ("workers.max_sync_workers = 4", 4),
+        ('target.maintenance = "all"', "all"),
+        ('target.maintenance = "none"', "none"),
+        ("target.vacuum_retention_h = 0", 0),
+        ("target.vacuum_retention_h = 168", 168),
+        ("workers.wal_receiver_timeout_s = 0", 0.0),
+        ("workers.retry_max_s = 1", 1.0),
     ],
 )
 def test_every_key_is_read(read, line, value):
     settings = read(with_key(line))
-    assert getattr(settings.subscription["shop"], line.split(" = ")[0]) == value
+    assert attrgetter(line.split(" = ")[0])(settings.subscription["shop"]) == value
 
 
 def test_values_of_spark_settings_keep_their_kind(read):
@@ -213,7 +217,7 @@ def test_publication_definitions(tmp_path):
     ("text", "expected"),
     [
         (SHOP, 4),
-        (with_key("max_sync_workers = 9"), 9),
+        (with_key("workers.max_sync_workers = 9"), 9),
         ("max_logical_replication_workers = 3" + SHOP, 2),
         ("max_logical_replication_workers = 1" + SHOP, 1),
         ("max_logical_replication_workers = 3" + with_key("enabled = false"), 3),

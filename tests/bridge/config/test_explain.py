@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from bridge.config.config import load
+from bridge.config.config import Subscription, load
+from bridge.config.explain import MOVED
 from bridge.runtime.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
@@ -25,6 +28,12 @@ def refused(tmp_path):
         return [line.removeprefix(prefix) for line in lines]
 
     return refused
+
+
+def shop(folder, line):
+    """A configuration file with one more key."""
+    (folder / "pgbridge.toml").write_text(with_key(line))
+    return folder / "pgbridge.toml"
 
 
 @pytest.mark.parametrize("key", ["state_dir", "subscription.shop.warehouse"])
@@ -87,9 +96,34 @@ def test_unknown_key_without_a_suggestion(refused):
     assert line == f"subscription.shop.zzz: unknown key; known keys: {known}"
 
 
-def test_a_server_for_filters_that_are_refused(refused):
-    (line,) = refused(with_key('filter_connection = "host=x"'))
-    assert line.endswith('filter_connection needs untranslatable_filters = "server"')
+def test_a_server_for_filters(refused):
+    (line,) = refused(with_key(f'filter_server = "{SECRET}"'))
+    assert line == 'subscription.shop.filter_server: must be "publisher" or a connection string'
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_key_that_has_moved(refused, tmp_path, old):
+    """The line says where it is now, and a file with it there is read."""
+    (line,) = refused(with_key(f"{old} = 1"))
+    *tables, key = MOVED[old].split(".")
+    assert line.startswith(f"subscription.shop.{old}: unknown key; ")
+    assert f"in the table [subscription.shop.{tables[0]}]" in line if tables else f"write {key} = " in line
+    place: object = load(shop(tmp_path, "")).subscription["shop"]
+    for part in (*tables, key):
+        assert part in type(place).model_fields  # type: ignore[attr-defined]
+        place = getattr(place, part)
+    load(shop(tmp_path, f"{MOVED[old]} = {json.dumps('publisher' if place is None else place)}"))
+
+
+def test_moved_keys_are_read_nowhere_else(refused):
+    (line,) = refused(f"adopt = true{SHOP}")
+    assert line.startswith("adopt: unknown key; known keys")
+    assert not MOVED.keys() & Subscription.model_fields.keys()
+
+
+def test_the_top_level_is_short():
+    """With its tables; the name is the table's own."""
+    assert len(Subscription.model_fields) - 1 <= 25
 
 
 def test_name_is_no_key(refused):
@@ -120,7 +154,7 @@ def test_no_subscription(refused, text):
         ("conflict", '"ignore"', '"error" or "apply_remote"'),
         ("schema_evolution", '"Evolve"', '"evolve" or "strict"'),
         ("unrepresentable", '""', '"error" or "null"'),
-        ("untranslatable_filters", '"null"', '"refuse" or "server"'),
+        ("target.jsonb", '"null"', '"string" or "variant"'),
     ],
 )
 def test_value_outside_the_allowed_ones(refused, key, value, allowed):
@@ -135,19 +169,19 @@ def test_value_outside_the_allowed_ones(refused, key, value, allowed):
         ("enabled", "1", "a boolean (true or false)"),
         ("copy_data", '"true"', "a boolean (true or false)"),
         ("slot_name", "5", "a string"),
-        ("batch_max_rows", "1.5", "an integer"),
-        ("batch_max_rows", "true", "an integer"),
-        ("batch_max_bytes", '"64MB"', "an integer"),
-        ("batch_max_age_s", '"1"', "a number"),
-        ("batch_max_age_s", "true", "a number"),
-        ("batch_max_rows", "0", "greater than or equal to 1"),
-        ("batch_max_bytes", "-1", "greater than or equal to 1"),
-        ("batch_max_age_s", "-0.5", "greater than or equal to 0"),
-        ("max_sync_workers", "0", "greater than or equal to 1"),
-        ("wal_receiver_timeout_s", "-1", "greater than or equal to 0"),
-        ("retry_max_s", "0", "greater than 0"),
-        ("retry_max_s", "inf", "a finite number"),
-        ("batch_max_age_s", "nan", "a finite number"),
+        ("batch.max_rows", "1.5", "an integer"),
+        ("batch.max_rows", "true", "an integer"),
+        ("batch.max_bytes", '"64MB"', "an integer"),
+        ("batch.max_age_s", '"1"', "a number"),
+        ("batch.max_age_s", "true", "a number"),
+        ("batch.max_rows", "0", "greater than or equal to 1"),
+        ("batch.max_bytes", "-1", "greater than or equal to 1"),
+        ("batch.max_age_s", "-0.5", "greater than or equal to 0"),
+        ("workers.max_sync_workers", "0", "greater than or equal to 1"),
+        ("workers.wal_receiver_timeout_s", "-1", "greater than or equal to 0"),
+        ("workers.retry_max_s", "0", "greater than 0"),
+        ("workers.retry_max_s", "inf", "a finite number"),
+        ("batch.max_age_s", "nan", "a finite number"),
     ],
 )
 def test_wrong_type_or_range(refused, key, value, wanted):
@@ -281,7 +315,7 @@ def test_long_values_are_shortened(refused):
 
 @pytest.mark.parametrize("hours", [1, 167])
 def test_a_retention_that_readers_could_meet_is_refused(refused, hours):
-    (line,) = refused(with_key(f"vacuum_retention_h = {hours}"))
+    (line,) = refused(with_key(f"target.vacuum_retention_h = {hours}"))
     assert line.endswith(
         "must be 0, for no VACUUM, or at least 168, Delta's own least: readers may still use what is younger, "
         f"not {hours}"

@@ -16,7 +16,7 @@ column "placed": value 'infinity' cannot be represented: the column holds the ye
 CONTEXT:  processing remote data for replication origin "pgbridge_billing" during message type "UPDATE" for \
 replication target relation "public.invoices" column "placed" in transaction 806, finished at 0/2F52788
 HINT:  set unrepresentable = "null" to store NULL for such values"""
-SKIP = "pgbridge skip billing --lsn 0/2F52788"
+SKIP = "to skip the transaction, run: pgbridge skip billing --lsn 0/2F52788"
 
 GAPS = range(120, 138)
 """The observations of `lag_history` without values: the server did not answer for three minutes."""
@@ -35,18 +35,16 @@ def document() -> dict[str, Any]:
 
 def starting() -> dict[str, Any]:
     """The document of a daemon that has just started: nothing is known yet."""
-    unknown = dict.fromkeys(
-        ["received_lsn", "remote_lsn", "confirmed_flush_lsn", "lag_bytes", "lag_s", "skip_lsn", "slot"]
-    )
+    unknown = dict.fromkeys(["received_lsn", "remote_lsn", "confirmed_flush_lsn", "lag_bytes", "skip_lsn", "slot"])
     shop = {
         **_shop(),
         **unknown,
         "state": "starting",
         "tables": [],
-        "lag_history": [[TIME_S, None, None]],
-        "batches": [],
+        "conflicts": {},
+        "problems": [],
+        "told": {**_told(0, 0, 0), "lag_s": None, "lag_history": [[TIME_S, None, None]], "batches": []},
     }
-    del shop["conflicts"]
     spark = {"state": "starting", "heap_used_bytes": None, "heap_max_bytes": None, "restarts": 0}
     return {**document(), "started": TIME_S, "spark": spark, "subscriptions": [shop]}
 
@@ -61,16 +59,12 @@ def _shop() -> dict[str, Any]:
         "remote_lsn": "16/B374A1F0",
         "confirmed_flush_lsn": "16/B374A1F0",
         "lag_bytes": 13_912,
-        "lag_s": 0.42,
         "skip_lsn": None,
         "apply_error_count": 3,
         "sync_error_count": 0,
         "last_error": None,
         "tables": _tables(),
         "conflicts": {"update_missing": 12},
-        "transactions_total": 1_204_311,
-        "rows_total": 48_230_117,
-        "batches_total": 9_127,
         "slot": {
             "wal_status": "extended",
             "safe_wal_size_bytes": 3_221_225_472,
@@ -80,10 +74,26 @@ def _shop() -> dict[str, Any]:
             "active": True,
             "synchronous": False,
         },
-        "remedies": {"skip": None, "enable": None, "resync": None},
-        "lag_history": [_lag(index) for index in range(360)],
-        "batches": [_batch(index) for index in range(50)],
+        "problems": [
+            problem("slot", 'at this rate replication slot "shop" is lost in 14:15:00 (hours:minutes:seconds)'),
+            problem("maintenance", "maintenance of public.order_items failed, and is tried again: No space left"),
+        ],
+        "told": {
+            **_told(1_204_311, 48_230_117, 9_127),
+            "lag_s": 0.42,
+            "lag_history": [_lag(index) for index in range(360)],
+            "batches": [_batch(index) for index in range(50)],
+        },
     }
+
+
+def problem(kind: str, message: str, level: str = "warning", **keys: Any) -> dict[str, Any]:
+    """A problem of the document."""
+    return {"kind": kind, "level": level, "relation": None, "time": None, "message": message, "hint": None, **keys}
+
+
+def _told(transactions: int, rows: int, batches: int) -> dict[str, Any]:
+    return {"transactions_total": transactions, "rows_total": rows, "batches_total": batches}
 
 
 def _billing() -> dict[str, Any]:
@@ -97,13 +107,9 @@ def _billing() -> dict[str, Any]:
         "remote_lsn": "0/2F526E8",
         "confirmed_flush_lsn": "0/2F526E8",
         "lag_bytes": 48_234_496,
-        "lag_s": 612.0,
         "last_error": {**error, "time": "2026-11-22T21:58:03+00:00"},
         "tables": [{"name": "public.invoices", "state": "r", "path": "/srv/billing/lake/public/invoices"}],
         "conflicts": {},
-        "transactions_total": 18,
-        "rows_total": 90,
-        "batches_total": 4,
         "slot": {
             "wal_status": "reserved",
             "safe_wal_size_bytes": None,
@@ -113,12 +119,19 @@ def _billing() -> dict[str, Any]:
             "active": True,
             "synchronous": False,
         },
-        "remedies": {"skip": SKIP, "enable": None, "resync": None},
-        "lag_history": [
-            [TIME_S - 10 * (359 - index), max(0, index - 298) * 790_000, max(0, index - 298) * 10.0]
-            for index in range(360)
+        "problems": [
+            problem("apply", ERROR, "problem", time="2026-11-22T21:58:03+00:00", hint=SKIP),
+            problem("lag", "0:10:12 behind (hours:minutes:seconds)"),
         ],
-        "batches": [_batch(index, ended_s=TIME_S - 610) for index in range(46, 50)],
+        "told": {
+            **_told(18, 90, 4),
+            "lag_s": 612.0,
+            "lag_history": [
+                [TIME_S - 10 * (359 - index), max(0, index - 298) * 790_000, max(0, index - 298) * 10.0]
+                for index in range(360)
+            ],
+            "batches": [_batch(index, ended_s=TIME_S - 610) for index in range(46, 50)],
+        },
     }
 
 

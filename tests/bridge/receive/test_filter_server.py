@@ -39,8 +39,7 @@ def subscription(conninfo: str, **others: Any) -> Subscription:
         connection=conninfo,
         publications=("p",),
         warehouse="lake",
-        untranslatable_filters="server",
-        **others,
+        **{"filter_server": "publisher", **others},
     )
 
 
@@ -204,10 +203,13 @@ def test_another_server_computes_alike_or_not_at_all(postgresql_server, publishe
     columns = {"t": ServerColumn("t", 25)}
 
     def accept(database: str) -> ServerFilter:
-        made = subscription(publisher.conninfo, filter_connection=postgresql_server.conninfo(database))
+        made = subscription(publisher.conninfo, filter_server=postgresql_server.conninfo(database))
         with FilterServer(made) as server:
             return server.accept("t ILIKE 'a%'", columns, ("public", "t"))
 
     assert accept(f"{publisher.name}_same").columns == ("t",)
-    with pytest.raises(ConfigError, match="may evaluate row filters differently: .*ctype is 'C', not"):
+    with pytest.raises(ConfigError, match="may evaluate row filters differently: .*ctype is 'C', not") as caught:
         accept(f"{publisher.name}_c")
+    assert 'filter_server = "publisher"' in caught.value.hint
+    with FilterServer(subscription(publisher.conninfo, filter_server="publisher")) as server:
+        assert server.accept("t ILIKE 'a%'", columns, ("public", "t")).columns == ("t",)

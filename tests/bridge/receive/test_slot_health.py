@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from bridge.config.config import Subscription
 from bridge.receive.slot_health import SlotHealth, SlotHistory, concern
 from bridge.receive.slot_status import SlotStatus
 from protocol.lsn import Lsn
+from tests.bridge.configurations import altered
 
 MIB, GIB = 1 << 20, 1 << 30
 STATUS = SlotStatus(
@@ -21,6 +23,7 @@ STATUS = SlotStatus(
     wal_status="reserved",
     restart_lsn=Lsn(GIB),
 )
+SHOP = Subscription(name="shop", connection="", publications=("p",), warehouse="/lake")
 HEALTH = SlotHealth("reserved", 40 * GIB, GIB, Lsn(1), Lsn(2), active=True, invalidation_reason=None, seconds_left=None)
 
 
@@ -68,14 +71,8 @@ def test_a_slot_that_is_gone():
     assert health.wal_status is None
 
 
-def told(health: SlotHealth, **limits: float) -> tuple[str, str, str] | None:
-    found = concern(
-        health,
-        slot_name="shop",
-        resync="pgbridge resync shop",
-        warn_retained_bytes=int(limits.get("retained", 10 * GIB)),
-        warn_left_s=limits.get("left_s", 3600.0),
-    )
+def told(health: SlotHealth, **limits: int) -> tuple[str, str, str] | None:
+    found = concern(altered(SHOP, **{f"alerts__{name}": value for name, value in limits.items()}), health)
     return None if found is None else (found.kind, found.level, found.message)
 
 
@@ -84,7 +81,7 @@ def test_a_safe_slot():
     assert told(replace(HEALTH, wal_status="extended")) is None
     assert told(replace(HEALTH, seconds_left=4000.0)) is None
     assert told(replace(HEALTH, retained_bytes=None)) is None
-    assert told(replace(HEALTH, retained_bytes=11 * GIB), retained=0) is None
+    assert told(replace(HEALTH, retained_bytes=11 * GIB), retained_bytes=0) is None
 
 
 def test_the_slot_runs_out_of_room():

@@ -13,6 +13,7 @@ from bridge.config.config import Subscription
 from bridge.receive import slot_health
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot_health import SlotWatch
+from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import wait_until
 
 
@@ -23,7 +24,7 @@ def watched(publisher):
     publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     common = {"publications": ("p",), "warehouse": "/lake"}
     return [
-        Subscription(name="a", connection=publisher.conninfo, slot_name=slot, warn_retained_bytes=1, **common),
+        Subscription(name="a", connection=publisher.conninfo, slot_name=slot, alerts={"retained_bytes": 1}, **common),
         Subscription(name="b", connection=publisher.conninfo, slot_name=f"{slot}_gone", **common),
         Subscription(name="c", connection="host=/nonexistent", **common),
     ]
@@ -91,7 +92,7 @@ def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
 def test_a_slot_that_is_safe_again(publisher, watched):
     with closing(SlotWatch(lambda: watched)) as watch, capture_logs() as events:
         watch.look()
-        watched[0] = watched[0].model_copy(update={"warn_retained_bytes": 0})
+        watched[0] = altered(watched[0], alerts__retained_bytes=0)
         watch.look()
     told = [event["event"] for event in events if event.get("subscription") == "a"]
     assert told[1:] == ["the replication slot is safe again"]

@@ -20,6 +20,7 @@ from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.service import daemon as module
 from bridge.spark import session
 from protocol.lsn import Lsn
+from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until
 
 
@@ -95,7 +96,7 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
         "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE keyless (id int); ALTER TABLE keyless REPLICA IDENTITY FULL;"
         "INSERT INTO t VALUES (0); CREATE PUBLICATION pub FOR TABLE t, keyless"
     )
-    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
+    bridge = daemon(batch__max_age_s=0.0, workers__retry_max_s=1)
     bridge.start()
     bridge.wait_for('"streaming"')
     (jvm,) = children(bridge.pid)
@@ -233,7 +234,7 @@ def test_what_needs_a_hand_waits_for_it(supervised):
 
 def test_what_needs_a_hand_is_tried_again(supervised, monkeypatch):
     daemon, thread = supervised
-    sub = daemon._config.subscription["sub"].model_copy(update={"retry_max_s": 0.2})
+    sub = altered(daemon._config.subscription["sub"], workers__retry_max_s=0.2)
     daemon._config.subscription["sub"] = sub
     DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
     thread.start()

@@ -188,8 +188,8 @@ def cases(publisher, life):
         publisher.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.t (id int PRIMARY KEY, d date)")
         publisher.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}.t; CREATE ROLE {name} SUPERUSER LOGIN")
         lines += [f"[subscription.{name}]", f"connection = {json.dumps(f'{publisher.conninfo} user={name}')}"]
-        lines += [f'publications = ["{name}"]', 'warehouse = "./lake"', "retry_max_s = 600", "max_sync_workers = 1"]
-        lines += ["batch_max_age_s = 0", f'slot_name = "{publisher.name}_{name}"', "catalog_check_s = 600"]
+        lines += [f'publications = ["{name}"]', 'warehouse = "./lake"', f'slot_name = "{publisher.name}_{name}"']
+        lines += ["workers = {retry_max_s = 600, max_sync_workers = 1, catalog_check_s = 600}", "batch.max_age_s = 0"]
         lines += [f"enabled = {str(name != 'locked_enable').lower()}"]
         if name.startswith("gave_up"):
             lines.append(f'tables = {{"{name}.later" = {{mode = "changelog"}}}}')

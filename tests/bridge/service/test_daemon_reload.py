@@ -10,12 +10,13 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.runtime.errors import ConfigError
 from bridge.runtime.systemd import Service
 from protocol.lsn import Lsn
+from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until
 
 
 def another(config, **options):
     """A configuration whose subscription `sub` has other options."""
-    changed = config.subscription["sub"].model_copy(update=options)
+    changed = altered(config.subscription["sub"], **options)
     return config.model_copy(update={"subscription": {**config.subscription, "sub": changed}})
 
 
@@ -29,11 +30,11 @@ def test_a_reload_replaces_the_worker_of_a_changed_subscription(supervised):
     daemon._signals.hangups += 1
     wait_until(lambda: daemon._reload._taken_up == 1, 10)
     assert daemon._outdated == set()
-    daemon.files.append(another(daemon._config, batch_max_rows=5))
+    daemon.files.append(another(daemon._config, batch__max_rows=5))
     daemon._signals.hangups += 1
     wait_until(lambda: DyingWorker.lives == 2, 10)
     assert not first.thread.is_alive()
-    assert [made.batch_max_rows for made in DyingWorker.made] == [2_000_000, 5]
+    assert [made.batch.max_rows for made in DyingWorker.made] == [2_000_000, 5]
     assert daemon._outdated == set()
 
 
@@ -138,7 +139,7 @@ def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
     publisher.execute(SETUP)
     publisher.execute("CREATE TABLE u (id int); INSERT INTO u VALUES (1); CREATE PUBLICATION more FOR TABLE u")
-    bridge = daemon(batch_max_age_s=0.0, retry_max_s=1)
+    bridge = daemon(batch__max_age_s=0.0, workers__retry_max_s=1)
     bridge.start()
     bridge.wait_for('"starting Spark"')
     os.kill(bridge.pid, signal.SIGHUP)
@@ -151,23 +152,23 @@ def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
     wait_until(lambda: systemd.told("WATCHDOG=1"))
 
     good = bridge.config.read_text()
-    bridge.config.write_text(good + "batch_max_rows = 0\n")
+    bridge.config.write_text(good + "batch.max_rows = 0\n")
     broken = command(bridge, "reload")
     assert broken.returncode == 2
-    assert "subscription.sub.batch_max_rows: must be greater than or equal to 1, not 0" in broken.stderr
+    assert "subscription.sub.batch.max_rows: must be greater than or equal to 1, not 0" in broken.stderr
     os.kill(bridge.pid, signal.SIGHUP)
     wait_until(lambda: "the configuration file cannot be used" in bridge.log.read_text())
     publisher.execute("INSERT INTO t SELECT generate_series(2, 2000); UPDATE t SET id = -id WHERE id % 2 = 0")
 
     more = "\n".join(line for line in good.splitlines() if line.startswith("connection"))
     other = f'[subscription.more]\n{more}\npublications = ["more"]\nwarehouse = "./more"\n'
-    bridge.config.write_text(good.replace('"local[2]"', '"local[1]"') + "batch_max_rows = 500\n" + other)
+    bridge.config.write_text(good.replace('"local[2]"', '"local[1]"') + "batch.max_rows = 500\n" + other)
     done = command(bridge, "reload")
     assert (done.returncode, done.stdout.splitlines()) == (
         1,
         [
             'subscription "more" added',
-            'subscription "sub" changed: batch_max_rows',
+            'subscription "sub" changed: batch.max_rows',
             "spark.master not changed: Spark has been started; to apply it, restart the daemon",
         ],
     )

@@ -13,6 +13,7 @@ from bridge.runtime import faults
 from bridge.skipped.kept_transaction import FILE
 from pgbridge import ApplyError, ConfigError, SkipError, StateError, Subscription
 from tests.bridge.apply.made_batches import Cut, failing
+from tests.bridge.configurations import placed
 from tests.bridge.subscribed import wait_until
 
 SETUP = (
@@ -26,8 +27,10 @@ def subscription(publisher, tmp_path):
     """Makes the test's subscription, as one program after the other would."""
 
     def make(**options: Any) -> Subscription:
-        given = {"publications": ["pub"], "copy_data": False, "batch_max_age_s": 0.0, **options}
-        return Subscription(name=publisher.name, connection=publisher.conninfo, state_dir=tmp_path / "state", **given)
+        given = {"publications": ["pub"], "copy_data": False, "batch__max_age_s": 0.0, **options}
+        return Subscription(
+            name=publisher.name, connection=publisher.conninfo, state_dir=tmp_path / "state", **placed(given)
+        )
 
     return make
 
@@ -148,7 +151,7 @@ def test_filters_lists_and_roots_come_before(publisher, subscription, spark, int
 def test_a_transaction_beyond_memory(publisher, subscription, spark, into, streaming):
     """It comes in parts, with savepoints rolled back; the handler has it as one batch, and the numbers go on."""
     publisher.execute(SETUP)
-    made = subscription(streaming=streaming, batch_max_bytes=200_000)
+    made = subscription(streaming=streaming, batch__max_bytes=200_000)
     made.for_each_batch(into, spark=spark, until_caught_up=True)
     insert = "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series({}, {}) g;"
     publisher.execute(
@@ -206,7 +209,7 @@ def assert_versions(into):
 def test_a_handler_that_fails_when_half_is_written(publisher, subscription, spark, into, again):
     """A table that has the batch leaves out its parts; one that lacks it gets each of them, once."""
     publisher.execute(SETUP)
-    options = {"retry_max_s": 0.1}
+    options = {"workers__retry_max_s": 0.1}
     subscription(**options).for_each_batch(into, spark=spark, until_caught_up=True)
     for key in range(6):
         publisher.execute(f"INSERT INTO t VALUES ({key}, 'a'); INSERT INTO log VALUES ('{key}')")
@@ -295,6 +298,10 @@ def test_it_runs_until_it_is_stopped(publisher, subscription, spark, into):
         ({"streaming": "yes"}, 'streaming: "yes" is not allowed'),
         ({"messages": "table"}, 'messages: "table" is for Delta tables'),
         ({"slot_name": "A B"}, "slot_name"),
+        ({"target": {"adopt": True}}, "target: a subscription with a handler has no Delta tables"),
+        ({"workers": {"max_sync_workers": 2}}, "workers.max_sync_workers: a subscription with a handler copies no"),
+        ({"batch": {"max_row": 1}}, 'batch.max_row: unknown key; did you mean "max_rows"'),
+        ({"batch_max_rows": 1}, 'batch_max_rows: unknown key; it is now max_rows in batch: batch={"max_rows": …}'),
     ],
 )
 def test_options_are_those_of_the_configuration(tmp_path, options, message):

@@ -64,11 +64,11 @@ def test_once_for_each_request(reloaded):
     assert reloaded.take_up() is None, "nobody has asked"
     assert reloaded.reads == 0
     reloaded.hangups += 2
-    assert reloaded.take_up().changed == {"hr": ("enabled",)}
+    assert reloaded.take_up().applied == ('subscription "hr" changed: enabled',)
     assert not reloaded.catalog.subscription("hr").enabled
     assert reloaded.take_up() is None
     number = ask(reloaded.catalog)
-    assert reloaded.take_up().changed == {}
+    assert reloaded.take_up().applied == ()
     assert reloaded.answer(number) == Outcome(0, ("nothing has changed",))
     assert reloaded.reads == 2
 
@@ -77,8 +77,8 @@ def test_enabled_of_the_command_line_stays(reloaded):
     """As at a start: only a change of the file's value counts."""
     reloaded.catalog.set_enabled("shop", enabled=False)
     reloaded.hangups += 1
-    reloaded.file.write_text(TWO + "batch_max_rows = 5\n")
-    assert reloaded.take_up().changed == {"hr": ("batch_max_rows",)}
+    reloaded.file.write_text(TWO + "batch.max_rows = 5\n")
+    assert reloaded.take_up().applied == ('subscription "hr" changed: batch.max_rows',)
     assert not reloaded.catalog.subscription("shop").enabled
 
 
@@ -104,7 +104,7 @@ def test_what_has_begun_keeps_its_tables(reloaded):
     reloaded.file.write_text(TWO.replace("./lake", "./elsewhere").replace("./hr", "./elsewhere"))
     number = ask(reloaded.catalog)
     planned = reloaded.take_up()
-    assert planned.changed == {"hr": ("warehouse",)}
+    assert planned.applied == ('subscription "hr" changed: warehouse',)
     assert planned.refused.keys() == {"subscription.shop.warehouse"}
     assert reloaded.answer(number).code == 1
 
@@ -115,22 +115,22 @@ def test_definitions_that_are_rewritten(tmp_path, reloaded):
     sql.write_text(FILTER.format(1))
     reloaded.file.write_text(TWO.replace('"./lake"', '"./lake"\npublication_definitions = "shop.sql"'))
     reloaded.hangups += 1
-    assert reloaded.take_up().changed == {"shop": ("publication_definitions",)}
+    assert reloaded.take_up().applied == ('subscription "shop" changed: publication_definitions',)
     sql.write_text(FILTER.format(2))
     reloaded.hangups += 1
-    assert reloaded.take_up().changed == {"shop": ("publication_definitions",)}
+    assert reloaded.take_up().applied == ('subscription "shop" changed: publication_definitions',)
     reloaded.hangups += 1
-    assert reloaded.take_up().changed == {}
+    assert reloaded.take_up().applied == ()
 
 
 def test_a_catalog_that_cannot_be_written_keeps_the_request(reloaded, monkeypatch):
     reloaded.hangups += 1
-    reloaded.file.write_text(TWO + "batch_max_rows = 5\n")
+    reloaded.file.write_text(TWO + "batch.max_rows = 5\n")
     with monkeypatch.context() as full:
         full.setattr(reloaded.catalog, "register", lambda *_, **__: (_ for _ in ()).throw(StateError("disk full")))
         with pytest.raises(StateError):
             reloaded.take_up()
-    assert reloaded.take_up().changed == {"hr": ("batch_max_rows",)}
+    assert reloaded.take_up().applied == ('subscription "hr" changed: batch.max_rows',)
 
 
 def test_a_run_that_ends_by_itself_does_not_read_again(reloaded, capsys):

@@ -81,7 +81,7 @@ def test_disable_stops_and_enable_is_needed(publisher, pipeline):
 
 def test_the_connection_is_lost(publisher, pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(retry_max_s=1)
+    bridge = pipeline(workers__retry_max_s=1)
     worker = running(bridge)
     try:
         publisher.execute("INSERT INTO t VALUES (1, 'a')")
@@ -105,7 +105,7 @@ def failing(spark, bridge):
 
 def test_an_apply_error_is_recorded_with_its_finish_lsn_until_a_later_batch(spark, publisher, pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(retry_max_s=0.1)
+    bridge = pipeline(workers__retry_max_s=0.1)
     bridge.catch_up()
     failing(spark, bridge)
     before = bridge.remote_lsn()
@@ -223,7 +223,7 @@ def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
         "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
         "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row
     )
-    bridge = pipeline(max_sync_workers=1)
+    bridge = pipeline(workers__max_sync_workers=1)
     worker = bridge.worker(until_caught_up=False)
     worker.thread.start()
     copying = "SELECT count(*) FROM pg_stat_progress_copy WHERE datname = current_database()"

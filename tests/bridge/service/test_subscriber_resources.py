@@ -50,7 +50,7 @@ def test_the_state_directory_cannot_be_written(publisher, pipeline, unusable, mo
     """The worker goes on trying, and goes on when it can; then status has the error until a batch is applied."""
     monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
     publisher.execute(SETUP)
-    bridge = pipeline(retry_max_s=0.5)
+    bridge = pipeline(workers__retry_max_s=0.5)
     bridge.catalog.close()
     bridge.catalog = Catalog(catalog_path(bridge.folder / "state"))
     worker = running(bridge)
@@ -83,7 +83,7 @@ def no_room(process, limit_bytes):
 def test_the_warehouse_has_no_room(spark, publisher, pipeline):
     """A batch whose files cannot be written is tried again, and applied once when there is room."""
     publisher.execute(SETUP + "; CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE u")
-    bridge = pipeline(retry_max_s=0.5)
+    bridge = pipeline(workers__retry_max_s=0.5)
     worker = running(bridge)
     try:
         with no_room(spark.sparkContext._gateway.proc.pid, 100_000):

@@ -111,7 +111,7 @@ def test_a_transaction_that_the_server_cannot_stream(publisher, pipeline):
     """It breaks the stream off; the next one begins further on, or without streaming, and the transaction is whole."""
     publisher.stream_everything()
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, note text); CREATE PUBLICATION pub FOR ALL TABLES")
-    bridge = pipeline(streaming="on", retry_max_s=1)
+    bridge = pipeline(streaming="on", workers__retry_max_s=1)
     bridge.catch_up()
     publisher.execute(BROKEN_OFF)
     publisher.execute("INSERT INTO t VALUES (7, 'after')")

@@ -16,6 +16,7 @@ from bridge.receive.publisher import Publisher
 from bridge.runtime import log
 from bridge.sync.catalog_look import CatalogLook, CatalogWatch
 from protocol.lsn import Lsn
+from tests.bridge.configurations import placed
 
 SCHEMA = """
 CREATE TYPE mood AS ENUM ('ok', 'sad');
@@ -42,7 +43,7 @@ class Look:
 
     def __init__(self, publisher, folder, **options):
         given = {"publications": ("p", "q"), "warehouse": "lake", **options}
-        self.subscription = Subscription(name="shop", connection=publisher.conninfo, **given)
+        self.subscription = Subscription(name="shop", connection=publisher.conninfo, **placed(given))
         self.server = publisher
         self.catalog = Catalog(catalog_path(folder))
         self.catalog.register("shop", enabled=True)
@@ -353,7 +354,7 @@ def test_own_definitions_are_held_against_the_stream(look, tmp_path):
 
 def test_the_watch_goes_on_after_a_failure(look):
     """A connection that the server closed is opened again without a word; each difference is told once."""
-    looked = look(catalog_check_s=0.2)
+    looked = look(workers__catalog_check_s=0.2)
     told = []
     looked.watch._log = SimpleNamespace(warning=lambda event, **_: told.append(event), info=lambda event, **_: None)
     looked.watch.start()
@@ -370,7 +371,7 @@ def test_the_watch_goes_on_after_a_failure(look):
 
 def test_a_look_that_waits_holds_up_nobody(look):
     """Another one has a lock on a published table: the stream begins, and the subscription ends."""
-    looked = look(catalog_check_s=0.05)
+    looked = look(workers__catalog_check_s=0.05)
     with looked.server.connect() as locking:
         locking.execute("BEGIN")
         locking.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")

@@ -136,14 +136,14 @@ def test_added_and_removed(begun):
         "table is removed: it is no longer published; its Delta table stays",
     ]
     assert "has rows already" in events[0]["error"]
-    assert "adopt = true" in events[0]["error"]
+    assert "target.adopt = true" in events[0]["error"]
     error = bridge.catalog.last_error(bridge.subscription.name)
     assert error.relation == "public.for.eign"
     assert bridge.catalog.subscription(bridge.subscription.name).sync_error_count == 1
 
 
 def test_adopted(begun):
-    bridge = begun(adopt=True)
+    bridge = begun(target__adopt=True)
     taken(bridge)
     assert states(bridge) == [{"here": "r"}, {"new": "i", "for.eign": "i"}]
 

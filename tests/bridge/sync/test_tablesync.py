@@ -103,7 +103,7 @@ def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"
         "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 200000) g"
     )
-    bridge = pipeline(retry_max_s=0.1)
+    bridge = pipeline(workers__retry_max_s=0.1)
     worker = bridge.worker()
     worker.thread.start()
     ending = (
@@ -130,7 +130,7 @@ def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publishe
         overwrite_rows(rows, path, stamp, **options)
 
     monkeypatch.setattr("bridge.sync.tablesync.overwrite_rows", meet)
-    bridge = pipeline(max_sync_workers=3, disable_on_error=True)
+    bridge = pipeline(workers__max_sync_workers=3, disable_on_error=True)
     with pytest.raises(BridgeError, match='cannot copy table "public.bad"'):
         bridge.catch_up()
     assert (ids(bridge), bridge.state("t"), bridge.state("empty"), bridge.state("bad")) == ([1, 2, 3], "f", "f", "d")
@@ -190,7 +190,7 @@ def test_a_store_that_is_away_is_no_reason_to_replace_columns(spark, publisher, 
     publisher.execute(
         "CREATE TABLE w (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE w; INSERT INTO w VALUES (1)"
     )
-    bridge = pipeline(adopt=True)
+    bridge = pipeline(target__adopt=True)
     path = f"{bridge.subscription.warehouse}/public/w"
     spark.createDataFrame([], "id bigint, own string").write.format("delta").save(path)
     away = iter([True])
@@ -357,7 +357,7 @@ WAYS = {
 def test_a_table_that_is_rewritten_between_the_slots_snapshot_and_its_copy(publisher, pipeline, monkeypatch, way):
     """To the snapshot it is empty, and the stream has no change of its rows: it is copied under another one."""
     publisher.execute(REWRITTEN.format(**WAYS[way]))
-    bridge = pipeline(max_sync_workers=1, retry_max_s=0.1, disable_on_error=True)
+    bridge = pipeline(workers__max_sync_workers=1, workers__retry_max_s=0.1, disable_on_error=True)
     if way == "added":
         bridge.catch_up()
         publisher.execute("ALTER PUBLICATION pub ADD TABLE prices")

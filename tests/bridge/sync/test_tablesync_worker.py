@@ -137,7 +137,7 @@ WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = '
 @pytest.mark.soak
 def test_a_table_cannot_be_copied(publisher, pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(retry_max_s=0.2)
+    bridge = pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER PUBLICATION pub ADD TABLE bad, later; INSERT INTO later VALUES (2, 'streamed')")
     asked(bridge)
@@ -157,7 +157,7 @@ def test_a_table_cannot_be_copied(publisher, pipeline):
 def test_a_lost_slot_and_a_table_that_is_gone(publisher, pipeline, monkeypatch):
     """The tables are copied again under another slot; what is not published any more waits for a refresh."""
     publisher.execute(SETUP)
-    bridge = pipeline(retry_max_s=0.2)
+    bridge = pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER PUBLICATION pub ADD TABLE later, bad; UPDATE bad SET d = NULL")
     asked(bridge)
@@ -196,7 +196,7 @@ def test_a_lost_slot_and_a_table_that_is_gone(publisher, pipeline, monkeypatch):
 def test_a_table_whose_columns_changed_is_copied_afresh(publisher, pipeline):
     """It waits while the stream goes on without it, and comes back with its columns as they are."""
     publisher.execute(SETUP + "; INSERT INTO t VALUES (1, '5')")
-    bridge = pipeline(retry_max_s=0.2)
+    bridge = pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER TABLE t ALTER note TYPE int USING note::int; ALTER TABLE t ADD x numeric(5,2) DEFAULT 1.5")
     publisher.execute("INSERT INTO t VALUES (2, 6, 2)")

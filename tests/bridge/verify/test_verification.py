@@ -286,7 +286,7 @@ def test_days_that_no_timestamp_has(publisher, pipeline):
         CREATE TABLE t (id int PRIMARY KEY, day date);
         INSERT INTO t VALUES (1, '2024-02-29'), (2, '5874897-12-31'), (3, 'infinity'), (4, NULL), (5, '0001-01-01');
         CREATE PUBLICATION pub FOR TABLE t""")
-    bridge = pipeline(unrepresentable="null", adopt=True)
+    bridge = pipeline(unrepresentable="null", target__adopt=True)
     path = bridge.folder / "lake" / "public" / "t"
     bridge.spark.sql(f"CREATE TABLE delta.`{path}` (id int, day timestamp_ntz) USING delta").collect()
     bridge.catch_up()
@@ -296,7 +296,7 @@ def test_days_that_no_timestamp_has(publisher, pipeline):
 
 def test_a_table_of_which_nothing_is_compared(publisher, pipeline):
     publisher.execute("CREATE TABLE t (doc jsonb); INSERT INTO t VALUES ('{}'); CREATE PUBLICATION pub FOR TABLE t")
-    bridge = pipeline(jsonb="variant")
+    bridge = pipeline(target__jsonb="variant")
     bridge.catch_up()
     document = verified(bridge)
     assert document["exit_code"] == command.UNVERIFIED
@@ -309,7 +309,7 @@ def test_a_partition_column_and_documents(publisher, pipeline):
         CREATE TABLE t (id int PRIMARY KEY, area text, doc jsonb);
         INSERT INTO t VALUES (1, '', '{}'), (2, 'north', '[1.50]'), (3, '__HIVE_DEFAULT_PARTITION__', NULL);
         CREATE PUBLICATION pub FOR TABLE t""")
-    bridge = pipeline(unrepresentable="null", jsonb="variant", tables={"public.t": {"partition_by": ["area"]}})
+    bridge = pipeline(unrepresentable="null", target__jsonb="variant", tables={"public.t": {"partition_by": ["area"]}})
     bridge.catch_up()
     document = verified(bridge)
     table = tables_of(document)["public.t"]

@@ -51,7 +51,7 @@ def test_any_of_several_filters(spark, entry_of):
 @pytest.mark.parametrize(
     ("expression", "hint"),
     [
-        ("note ILIKE 'a%'", 'untranslatable_filters = "server" has a PostgreSQL server compute it'),
+        ("note ILIKE 'a%'", 'filter_server = "publisher" has the PostgreSQL server compute it'),
         ("now() > '2020-01-01'", ""),  # which no server does
     ],
 )
@@ -98,7 +98,7 @@ def test_what_is_not_translated_is_the_servers(publisher, entry_of):
         connection=publisher.conninfo,
         publications=("x",),
         warehouse="lake",
-        untranslatable_filters="server",
+        filter_server="publisher",
     )
     with FilterServer(subscription) as server:
         compiler = EntryFilterCompiler(types, server)

@@ -131,7 +131,7 @@ def test_what_the_catalog_calls_durable_survives_a_power_cut(spark, publisher, p
     """Of the copy, and of every batch after it: with a new file, with a MERGE, with a column more."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)")
     publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
-    bridge = pipeline(batch_max_rows=1)
+    bridge = pipeline(batch__max_rows=1)
     lake, copy = bridge.folder / "lake", tmp_path / "copy"
     seen = []
 

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
-from bridge.commands.state import Position, ServerPositions, ask
 from bridge.config.config import Subscription
+from bridge.receive.slot_health import ServerSlots, SlotHistory, ask
 from protocol.lsn import Lsn
 
 
@@ -32,38 +33,38 @@ class Servers:
     def __call__(self, subscriptions):
         """Answer with the number of the question."""
         self.asked.append([one.name for one in subscriptions])
-        number = Lsn(len(self.asked))
+        health = replace(SlotHistory().add(0.0, None, Lsn(100)), confirmed_flush_lsn=Lsn(len(self.asked)))
         if subscriptions[0].connection in self.silent:
             self.speak.wait(60)
-        return {one.name: Position(number, Lsn(100)) for one in subscriptions}
+        return {one.name: health for one in subscriptions}
 
 
 def test_a_server_is_asked_once():
     servers = Servers()
-    found = ServerPositions(ask=servers).of([A, B, C])
+    found = ServerSlots(ask=servers).of([A, B, C])
     assert sorted(servers.asked) == [["a", "c"], ["b"]]
-    assert found[0] == found[2] != found[1]
-    assert all(position.flush_lsn == 100 for position in found)
+    assert found["a"] == found["c"] != found["b"]
+    assert all(health.flush_lsn == 100 for health in found.values())
 
 
 def test_no_subscription():
-    assert ServerPositions(ask=Servers()).of([]) == []
+    assert ServerSlots(ask=Servers()).of([]) == {}
 
 
 def test_a_silent_server_is_waited_for_once():
     """Not before its answer has come; that one is not used, because it is old by then."""
     servers = Servers("host=two")
-    positions = ServerPositions(0.2, ask=servers)
-    assert [one.flush_lsn for one in positions.of([A, B])] == [100, None]
+    slots = ServerSlots(0.2, ask=servers)
+    assert list(slots.of([A, B])) == ["a"]
     begun_s = time.monotonic()
     for _ in range(5):
-        assert [one.flush_lsn for one in positions.of([A, B])] == [100, None]
+        assert list(slots.of([A, B])) == ["a"]
     assert time.monotonic() - begun_s < 0.2
     assert servers.asked.count(["b"]) == 1
-    (late,) = positions._late.values()
+    (late,) = slots._late.values()
     servers.speak.set()
     late.result(20)
-    assert positions.of([A, B])[1].confirmed_flush_lsn == len(servers.asked) > 2
+    assert slots.of([A, B])["b"].confirmed_flush_lsn == len(servers.asked) > 2
 
 
 def test_a_bug_is_not_a_silent_server():
@@ -71,25 +72,25 @@ def test_a_bug_is_not_a_silent_server():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ServerPositions(ask=fail).of([A])
+        ServerSlots(ask=fail).of([A])
 
 
 @pytest.mark.parametrize("server", ["host=/nonexistent", "not a connection string"])
 def test_a_server_that_cannot_be_asked(server):
     assert ask([subscription("a", server)]) == {}
-    assert ServerPositions(5).of([subscription("a", server)]) == [Position()]
+    assert ServerSlots(5).of([subscription("a", server)]) == {}
 
 
 SILENT = """
 import threading
-from bridge.commands.state import ServerPositions
 from bridge.config.config import Subscription
+from bridge.receive.slot_health import ServerSlots
 one = Subscription(name="a", connection="", publications=("p",), warehouse="/lake")
-print(ServerPositions(0.05, ask=lambda _: threading.Event().wait()).of([one]))
+print(ServerSlots(0.05, ask=lambda _: threading.Event().wait()).of([one]))
 """
 
 
 def test_the_end_of_the_process_does_not_wait_for_it():
     done = subprocess.run([sys.executable, "-c", SILENT], timeout=60, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("[Position(confirmed_flush_lsn=None")
+    assert done.stdout == "{}\n"
     assert done.stderr == ""
