@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from bridge.config.config import Subscription
@@ -60,3 +61,12 @@ def placed(options: Mapping[str, Any], given: Mapping[str, Any] | None = None) -
 def altered(subscription: Subscription, **options: Any) -> Subscription:
     """A subscription with other options, as `placed` reads them."""
     return Subscription(**placed(options, subscription.model_dump(exclude_unset=True)))
+
+
+def as_toml(tree: dict[str, Any], path: str = "") -> str:
+    """A tree of tables, strings, numbers, booleans and lists as TOML, which for these writes values as JSON does."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in tree.items() if not isinstance(value, dict)]
+    tables = [
+        f"[{path}{key}]\n{as_toml(value, f'{path}{key}.')}" for key, value in tree.items() if isinstance(value, dict)
+    ]
+    return "\n".join([*plain, *tables]) + "\n"

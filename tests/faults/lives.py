@@ -6,7 +6,6 @@ subscription says what is wrong and which command helps, and after that command 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from structlog.testing import capture_logs
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError
-from tests.bridge.configurations import altered
+from tests.bridge.configurations import altered, as_toml
 from tests.fix_bridge import Pipeline
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows
@@ -219,7 +218,7 @@ class Lives:
         options = self.bridge.subscription.model_dump(mode="json", exclude_unset=True, exclude={"name"})
         tree = {"state_dir": str(self.folder / "state"), "subscription": {self.name: options}}
         file = self.folder / "pgbridge.toml"
-        file.write_text(_toml(tree))
+        file.write_text(as_toml(tree))
         file.chmod(0o600)
         return self._command(*arguments, "--config", str(file))
 
@@ -290,12 +289,3 @@ def refused(error: BaseException, *, positions: int = 2, words: Iterable[str] = 
 def _copy(source: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
-
-
-def _toml(tree: dict[str, Any], path: str = "") -> str:
-    """A tree of tables, strings, numbers, booleans and lists as TOML, which for these writes values as JSON does."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in tree.items() if not isinstance(value, dict)]
-    tables = [
-        f"[{path}{key}]\n{_toml(value, f'{path}{key}.')}" for key, value in tree.items() if isinstance(value, dict)
-    ]
-    return "\n".join([*plain, *tables]) + "\n"

@@ -23,6 +23,7 @@ from structlog.testing import capture_logs
 
 from bridge.runtime.errors import BridgeError
 from bridge.service import cli
+from tests.bridge.configurations import as_toml
 from tests.fix_bridge import Pipeline
 from tests.fix_postgres import Publisher
 from tests.oracle.catalog_events.generator import CatchUp, Refresh, Run, Step, Transaction
@@ -222,12 +223,8 @@ class Beside:
         subscription = self.bridge.subscription
         options = subscription.model_dump(mode="json", exclude_unset=True, exclude={"name"})
         file = self._folder / f"{self.outcome.seed}.toml"
-        lines = [
-            f"state_dir = {json.dumps(str(self.bridge.folder / 'state'))}",
-            f"[subscription.{subscription.name}]",
-            *(f"{key} = {json.dumps(value)}" for key, value in options.items()),
-        ]
-        file.write_text("\n".join(lines) + "\n")
+        state_dir = str(self.bridge.folder / "state")
+        file.write_text(as_toml({"state_dir": state_dir, "subscription": {subscription.name: options}}))
         file.chmod(0o600)
         arguments = ["pgbridge", *shlex.split(command.rstrip(" .)")), "--config", str(file)]
         out, code = io.StringIO(), 0
