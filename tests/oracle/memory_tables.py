@@ -58,10 +58,14 @@ class MemoryTables(MemorySession):
 
     def __init__(self, lake: MemoryLake | None = None) -> None:
         super().__init__(lake or MemoryLake())
+        self.checks: dict[str, Callable[[dict[str, Any]], bool]] = {}
+        """What a table's new rows must satisfy, by its path: a CHECK constraint."""
 
     def forked(self) -> MemoryTables:
         """A session with settings of its own."""
-        return MemoryTables(self.lake)
+        forked = MemoryTables(self.lake)
+        forked.checks = self.checks
+        return forked
 
     def schema(self, path: str) -> TargetSchema | None:
         """A table's columns; None if there is no such table."""
@@ -75,6 +79,16 @@ class MemoryTables(MemorySession):
         """A table's rows."""
         schema, rows = self._content(path)
         return pa.Table.from_pylist(rows, pa.schema([(field.name, field.arrow) for field in schema]))
+
+    def log(self, path: str) -> list[dict[str, Any]]:
+        """A table's log, a dictionary of actions for each version: its `commitInfo`, and its `txn` if it has one."""
+        versions = self.lake.tables[path]
+        log: list[dict[str, Any]] = []
+        for before, after in zip([versions[0], *versions], versions, strict=False):
+            log.append({"commitInfo": after.info})
+            for stamp in after.versions.items() - before.versions.items():
+                log[-1]["txn"] = dict(zip(("appId", "version"), stamp, strict=True))
+        return log
 
     def put(self, path: str, schema: TargetSchema, rows: Rows, stamp: CommitStamp | None = None) -> None:
         """Commit a table's new content, by a stamp or by the session's."""
@@ -146,6 +160,8 @@ class MemoryTables(MemorySession):
             else:
                 self._refuse(changes, UPDATE_EXISTS, rows, row | new, key, row)
                 row |= new
+        if (check := self.checks.get(path)) is not None and not all(map(check, rows)):
+            raise PySparkException("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small violated by a row")
         self.put(path, schema, rows)
         tally.report(changes.target.qualified_name, key or names, conflicts, full=not key)
 
