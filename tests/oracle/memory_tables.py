@@ -32,7 +32,7 @@ from bridge.targets.target import target_field, target_schema
 from tests.simulation.lake import MemoryLake, MemorySession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bridge.evolution.alterations import Alteration
     from bridge.lake.log.stamp import CommitStamp
@@ -101,6 +101,10 @@ class MemoryTables(MemorySession):
             version=stamp.txn_version if stamp else int(conf.get(f"{prefix}write.txnVersion", "0")),
             metadata=stamp.user_metadata if stamp else conf.get(f"{prefix}commitInfo.userMetadata", ""),
         )
+
+    def put_foreign(self, path: str, columns: Mapping[str, pa.DataType], *rows: tuple[Any, ...]) -> None:
+        """Make a table that is nobody's of the bridge."""
+        self.put(path, target_schema(list(columns.items())), [dict(zip(columns, row, strict=True)) for row in rows])
 
     def make(self, _rel_path: str, columns: Sequence[TargetColumn]) -> TargetSchema:
         """Create an empty table."""

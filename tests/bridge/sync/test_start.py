@@ -23,6 +23,7 @@ from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvance
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
 from protocol.lsn import Lsn
+from tests.bridge.subscribed import released
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
@@ -38,14 +39,6 @@ def slots(publisher):
             "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1"
         )
     ]
-
-
-def released(publisher, slot):
-    """Wait until the server has seen that the connection which streamed from the slot is closed."""
-    deadline = time.monotonic() + 60
-    while publisher.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [(True,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_slot_is_made_once_and_no_other_stays(publisher, memory_pipeline):

@@ -62,6 +62,10 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
     publisher.execute("INSERT INTO t VALUES (5, 'after it')")
     bridge.catch_up()
     assert ids(bridge) == [1, 2, 3, 4, 5]
+    copies = [one["commitInfo"] for one in bridge.commits("t") if one.get("txn", {}).get("appId", "").endswith("/copy")]
+    written = [info["operationParameters"] for info in copies]
+    whole = [entry for entry in written if entry.get("mode") == "Overwrite" and "predicate" not in entry]
+    assert len(whole) == 2, "the first copy, and one commit that swapped the second one in"
 
 
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
