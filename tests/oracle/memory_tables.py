@@ -29,7 +29,7 @@ from bridge.sync import tablesync
 from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import copy_rows
 from bridge.targets.target import target_field, target_schema
-from tests.simulation.lake import MemoryLake, MemorySession
+from tests.simulation.lake import MemoryLake, MemorySession, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +93,9 @@ class MemoryTables(MemorySession):
     def put(self, path: str, schema: TargetSchema, rows: Rows, stamp: CommitStamp | None = None) -> None:
         """Commit a table's new content, by a stamp or by the session's."""
         conf, content = self.conf, (schema, rows)
+        if path not in self.lake.tables:
+            self.lake.tables[path] = [Version({"operation": "CREATE TABLE"}, content, {})]  # type: ignore[arg-type]
+            return
         prefix = "spark.databricks.delta."
         self.lake.commit(
             path,

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+from bridge.apply import applier as module
 from bridge.apply.applier import Applier
 from bridge.apply.undo import BatchUndo
 from bridge.batch.batch import Batch
-from bridge.lake.log.durable import LocalTables
 from bridge.runtime import faults, log
-from bridge.spark.session import fork
+from bridge.spark import session
 from protocol.lsn import Lsn
 
 
 def applier(spark, catalog, **options):
-    return Applier(fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
+    return Applier(session.fork(spark), catalog, subscription="sub", origin_name="pgbridge_sub", **options)
 
 
 def settling(spark, catalog, messages_path=None):
     """What a later process has for the batch that an earlier one has left."""
     return BatchUndo(
-        fork(spark),
+        session.fork(spark),
         catalog,
         subscription="sub",
         messages_path=messages_path,
-        local=LocalTables(),
+        local=module.LocalTables(),
         log=log.get("sub"),
     )
 

@@ -359,9 +359,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_table_that_is_rewritten_between_snapshot_and_copy(
-    publisher, memory_pipeline, monkeypatch, way
-):
+def test_a_table_that_is_rewritten_between_snapshot_and_copy(publisher, memory_pipeline, monkeypatch, way):
     """To the snapshot it is empty, and the stream has no change of its rows: it is copied under another one."""
     publisher.execute(REWRITTEN.format(**WAYS[way]))
     bridge = memory_pipeline(max_sync_workers=1, retry_max_s=0.1, disable_on_error=True)
