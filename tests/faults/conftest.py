@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,16 +64,28 @@ def private_server() -> Iterator[ForkedServer]:
 
 
 @pytest.fixture
-def lives(spark, private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
-    """Makes the subscription to that server: `lives(**options)`; a life gives up after one error of applying."""
+def make_lives(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
+    """Makes the subscription to that server; a life gives up after one error of applying."""
     monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     made: list[Lives] = []
 
-    def make(**options: Any) -> Lives:
+    def make(spark: Any, **options: Any) -> Lives:
         made.append(Lives(spark, private_server, tmp_path / f"lives{len(made)}", pgbridge, **options))
         return made[-1]
 
     yield make
     for item in made:
         item.bridge.catalog.close()
+
+
+@pytest.fixture
+def lives(make_lives) -> Iterator[Callable[..., Lives]]:
+    """Makes the subscription, with tables in memory: `lives(**options)`."""
+    with in_memory() as tables:
+        yield partial(make_lives, tables)
+
+
+@pytest.fixture
+def delta_lives(spark, make_lives) -> Callable[..., Lives]:
+    return partial(make_lives, spark)
