@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -257,20 +256,26 @@ def pipeline(spark: SparkSession, publisher: Publisher, tmp_path: Path) -> Itera
 
 
 @pytest.fixture
-def memory_pipeline(publisher: Publisher, tmp_path: Path) -> Iterator[Any]:
-    """As `pipeline`, for what Delta has no part in: the tables are in memory (`tests.oracle.memory_tables`)."""
+def tables() -> Iterator[MemoryTables]:
+    """What stands for a Spark session where Delta has no part in a test: its tables are in memory."""
     from tests.oracle.memory_tables import in_memory
 
-    with ExitStack() as stack:
-        tables = stack.enter_context(in_memory())
-        made: list[Pipeline] = []
+    with in_memory() as made:
+        yield made
 
-        def make(**options: Any) -> Pipeline:
-            made.append(WithoutCommitLog(tables, publisher, tmp_path / f"pipeline{len(made)}", **options))
-            stack.callback(made[-1].catalog.close)
-            return made[-1]
 
-        yield make
+@pytest.fixture
+def memory_pipeline(tables: MemoryTables, publisher: Publisher, tmp_path: Path) -> Iterator[Any]:
+    """As `pipeline`, with `tables`."""
+    made: list[Pipeline] = []
+
+    def make(**options: Any) -> Pipeline:
+        made.append(WithoutCommitLog(tables, publisher, tmp_path / f"pipeline{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.catalog.close()
 
 
 @pytest.fixture

@@ -80,10 +80,9 @@ def make_lives(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Call
 
 
 @pytest.fixture
-def lives(make_lives) -> Iterator[Callable[..., Lives]]:
+def lives(tables, make_lives) -> Callable[..., Lives]:
     """Makes the subscription, with tables in memory: `lives(**options)`."""
-    with in_memory() as tables:
-        yield partial(make_lives, tables)
+    return partial(make_lives, tables)
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ CHECKS: Final = {"small": "d < 100", "tens": "g < 1000", "open": "n IS NULL OR n
 BREAKING: Final = "INSERT INTO {0} VALUES (70, 48, 7, 'm'); UPDATE {0} SET v = 100 WHERE id = 70"
 
 
+@pytest.mark.soak  # 40 s; the test above has the values, `test_skip` a CHECK that stops both sides
 def test_checks_on_own_columns_are_met_by_what_fills_them(spark, publisher, pipeline, tmp_path):
     """By each way to commit, and in a history. A row that breaks one stops both sides until it is dropped."""
     tables = f"CREATE TABLE {KEPT} (id int PRIMARY KEY, v int, w int, big text);"

@@ -7,16 +7,8 @@ import pytest
 from tests.bridge import applying
 from tests.bridge.apply.made_targets import empty_target
 from tests.bridge.applying import catalog, merging, parts, scratch_base
-from tests.oracle.memory_tables import in_memory
 
 __all__ = ["catalog", "merging", "parts", "scratch_base"]
-
-
-@pytest.fixture
-def tables():
-    """What stands for a Spark session: the tables are in memory."""
-    with in_memory() as made:
-        yield made
 
 
 @pytest.fixture

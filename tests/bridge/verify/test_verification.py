@@ -158,7 +158,7 @@ def test_without_a_daemon_what_is_not_applied_yet_is_left_out(publisher, pipelin
     assert tables_of(verified(bridge))["public.t"]["differences"] == {"changed": 1}
 
 
-@pytest.mark.parametrize("located", [True, False])
+@pytest.mark.parametrize("located", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_differences_inside_and_outside_of_what_the_stream_has(publisher, pipeline, monkeypatch, located):
     """Of a row that changed since the snapshot the source's values are the stream's, with what that leaves out."""
     publisher.execute("""
