@@ -1,4 +1,4 @@
-"""The order of the tests, and `--fast`: only those that need neither a server nor Spark.
+"""The order of the tests, and which of them: `--fast` those that need neither a server nor Spark, `--no-spark` more.
 
 A test's fixtures say what it needs, so there is no list of files to keep. A test that starts a server of its own, in
 this process or in another, names the fixture `private_server` or `starts_server`.
@@ -49,8 +49,14 @@ LONGEST: Final = frozenset(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--fast`."""
+    """Add the options of this plugin, and that of `tests/oracle`."""
     parser.addoption("--fast", action="store_true", help="only tests that need neither a PostgreSQL server nor Spark")
+    parser.addoption("--no-spark", action="store_true", help="only tests that need no Spark")
+    parser.addoption(
+        "--every-way",
+        action="store_true",
+        help="only tests with Delta tables; those of tests/oracle commit in each way",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,10 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Then the files that take longest: begun at the end, one of them would keep one process busy and the others idle.
     """
     items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in LONGEST))
-    if config.getoption("fast"):
-        slow = [item for item in items if rank(item) > 0]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = items[: len(items) - len(slow)]
+    ranks = {0} if config.getoption("fast") else {0, 1} if config.getoption("no_spark") else {0, 1, 2}
+    ranks &= {2} if config.getoption("every_way") else ranks
+    config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
+    items[:] = [item for item in items if rank(item) in ranks]
 
 
 def rank(item: pytest.Item) -> int:

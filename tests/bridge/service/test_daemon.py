@@ -84,7 +84,7 @@ def test_a_signal_while_spark_starts(publisher, daemon, after_s):
     assert bridge.status()["state"] == "stopped"
 
 
-def test_the_jvm_is_killed_and_then_the_daemon(spark, publisher, daemon):
+def test_the_jvm_is_killed(spark, publisher, daemon):
     """As by a kernel without memory: another one is started, and nothing is lost or comes twice.
 
     The JVM of a killed daemon is waited for, on a local disk, too: what it has begun, a commit or an OPTIMIZE, it might
