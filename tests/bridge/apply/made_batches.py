@@ -24,7 +24,7 @@ def settling(spark, catalog, messages_path=None):
         catalog,
         subscription="sub",
         messages_path=messages_path,
-        local=module.LocalTables(),
+        local=module.LocalTables(),  # type: ignore[attr-defined]  # perhaps that of tables in memory
         log=log.get("sub"),
     )
 

@@ -277,7 +277,7 @@ def test_a_batch_is_not_taken_back_while_the_outcome_of_one_of_its_commits_is_un
     tables, catalog, target, strict, monkeypatch
 ):
     """Another table fails for good; but what Spark has not answered for may be committed after the undo."""
-    apply_table = module.apply_table
+    apply_table = module.apply_table  # type: ignore[attr-defined]
 
     def unanswered(session, of, **options):
         if of.target is target:
