@@ -99,7 +99,7 @@ def test_random_workload_under_faults(spark, publisher, modes, streaming, lives)
     for table in TABLES:
         key = KEYS.get(table, ())
         assert differences(spark, modes["mirror"].path(table), publisher, table) == []
-        assert assert_equal_at_every_version(spark, modes, table, key, every=4) > 0
+        assert assert_equal_at_every_version(spark, modes, table, key, every=8) > 0
         assert replayed(spark, modes["changelog"].path(table), key, FROM_HERE) == mirrored(
             spark, modes["mirror"].path(table)
         )

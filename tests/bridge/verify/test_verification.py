@@ -61,16 +61,9 @@ def test_planted_differences(spark, publisher, pipeline, monkeypatch):
         CREATE PUBLICATION pub FOR TABLE t, bag, vip (id, level) WHERE (level > 50), orders, more, twice""")
     bridge = pipeline()
     bridge.catch_up()
-    equal = verified(bridge)
+    equal = verified(bridge, "bag", "vip")
     assert equal["exit_code"] == command.EQUAL
-    assert {name: table["rows"] for name, table in tables_of(equal).items()} == {
-        "public.t": 2000,
-        "public.bag": 50,
-        "public.vip": 50,
-        "public.orders": 8000,
-        "public.more": 1,
-        "public.twice": 1,
-    }
+    assert {name: table["rows"] for name, table in tables_of(equal).items()} == {"public.bag": 50, "public.vip": 50}
     t, bag, vip, orders = (f"delta.`{bridge.path(name)}`" for name in ("t", "bag", "vip", "orders"))
     for statement in (
         f"DELETE FROM {t} WHERE id = 17",
