@@ -70,7 +70,7 @@ def truncate(workload, connection):
 @pytest.mark.parametrize(
     ("streaming", "lives"),
     [
-        ("off", [(40, ("table_committed",))]),
+        pytest.param("off", [(40, ("table_committed",))], marks=pytest.mark.soak),
         pytest.param("on", [(80, (point,)) for point in POINTS for _ in range(2)], marks=pytest.mark.soak),
     ],
     ids=["one life", "many lives, streamed"],

@@ -223,7 +223,9 @@ def test_stopped_while_the_slot_waits(publisher, memory_pipeline):
     assert ids(bridge) == [1]
 
 
-@pytest.mark.parametrize("on_executors", [False, True], ids=["here", "on executors"])
+@pytest.mark.parametrize(
+    "on_executors", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["here", "on executors"]
+)
 def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
     """It is cut short, which is no error, and starts again at the next start."""
     if on_executors:

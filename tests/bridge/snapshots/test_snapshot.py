@@ -97,6 +97,7 @@ class Load:
         self._thread.join()
 
 
+@pytest.mark.soak  # 50 s of load; below is each position by itself
 def test_every_snapshot_has_whole_transactions_and_tables_read_one_after_the_other_have_not(
     spark, publisher, pipeline, monkeypatch
 ):

@@ -99,7 +99,9 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert ids(bridge, "two") == list(range(30000, 40001))
 
 
-@pytest.mark.parametrize("on_executors", [False, True], ids=["here", "on executors"])
+@pytest.mark.parametrize(
+    "on_executors", [pytest.param(False, marks=pytest.mark.soak), True], ids=["here", "on executors"]
+)
 def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch, on_executors):
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:

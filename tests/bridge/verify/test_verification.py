@@ -217,6 +217,7 @@ def test_what_the_server_refuses_for_one_table_does_not_end_the_others(publisher
     assert [(found[f"public.{name}"]["equal"], found[f"public.{name}"]["rows"]) for name in "az"] == [(True, 1)] * 2
 
 
+@pytest.mark.soak  # 30 s; the tests above have what the stream may have, one by one
 def test_beside_a_running_daemon_under_load(publisher, pipeline):
     """Hot rows, key changes, large values that the stream leaves out, and rows without keys."""
     publisher.execute("""
