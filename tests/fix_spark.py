@@ -40,8 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             **YOUNG_JVM,
             # this one grows old: with the second compiler a whole run takes a tenth less CPU
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g -Xmn512m "
-            + __import__("os").environ.get("TJ", ""),
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g -Xmn512m",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": str(folder / "local"),
