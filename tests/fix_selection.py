@@ -24,28 +24,30 @@ NO_JAVA: Final = "/there-is-no-java-with-fast"
 LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
-        "bridge/lake/test_maintain",
-        "bridge/lake/test_rewrite_keys",
-        "bridge/source/test_data_source",
-        "bridge/sync/test_tablesync",
+        "bridge/apply/test_applier",
+        "bridge/apply/test_maintenance_spark",
+        "bridge/lake/commit/test_merge_by_key",
+        "bridge/lake/commit/test_restore",
+        "bridge/lake/commit/test_rewrite",
+        "bridge/lake/commit/test_rewrite_keys",
         "bridge/service/test_daemon",
+        "bridge/source/test_data_source",
         "bridge/snapshots/test_snapshot",
+        "bridge/sync/test_tablesync",
         "bridge/verify/test_verification",
-        "faults/test_apply",
-        "faults/test_cluster",
         "faults/test_connect",
-        "faults/test_positions",
         "faults/test_runbook",
+        "faults/test_s3",
         "oracle/test_catalog",
         "oracle/test_changelog_and_history",
         "oracle/test_documentation",
+        "oracle/test_own_columns",
         "oracle/test_replica_identity",
-        "oracle/test_skip",
         "test_passwords",
         "test_wheel",
     )
 )
-"""Files that take more than a minute each."""
+"""Files that take longest, a quarter to three quarters of a minute each."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
