@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,9 @@ from py4j.protocol import Py4JNetworkError
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.check.finding import passed
+from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import ConfigError, SparkLost
+from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module
 from bridge.spark import session
 from protocol.lsn import Lsn
@@ -54,10 +57,19 @@ def test_a_daemons_life(publisher, daemon):
     assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
 
 
-def test_a_failing_subscription_makes_until_caught_up_fail(publisher, daemon):
-    bridge = daemon(create_slot=False, slot_name="nothing")
-    assert bridge.run_until_caught_up() == 1
-    assert 'replication slot "nothing" does not exist' in bridge.status()["last_error"]["message"]
+def test_a_failing_subscription_makes_until_caught_up_fail(publisher, tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "start", lambda *_, **__: tables)
+    monkeypatch.setattr(session, "stop", lambda _: None)
+    for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
+        monkeypatch.setattr(module, name, lambda: None)
+    given: dict[str, Any] = {"publications": ("pub",), "warehouse": str(tmp_path / "lake"), "slot_name": "nothing"}
+    subscription = Subscription(name="sub", connection=publisher.conninfo, create_slot=False, **given)
+    config = Config(state_dir=tmp_path / "state", subscription={"sub": subscription})
+    assert module.Daemon(config, StopSignals(), until_caught_up=True).run() == 1
+    with closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        error = catalog.last_error("sub")
+    assert error is not None
+    assert 'replication slot "nothing" does not exist' in error.message
 
 
 def children(pid):
