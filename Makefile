@@ -6,7 +6,7 @@
 #   make test-fast                         the tests that need neither a server nor Spark: under a minute, no lint
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
 #   make coverage                          all tests again, measured: lines and branches, as a table
-#   make soak                              the long tests that `make test` leaves out
+#   make soak                              the long tests that `make test` leaves out, and every way to commit
 #   make bench                             receiving and decoding, measured beside pg_recvlogical
 #   make fuzz                              arbitrary bytes against the decoders, a minute for each target
 #   make lint                              lint and types only
@@ -27,9 +27,11 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/pgbridge demo
 
-# Three processes, each with a server and a Spark session of its own: on two cores each waits a third of its time.
-test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
+# Three processes, each with a server and a Spark session of its own: on two cores each waits a third of its time, in
+# which lint has its turn.
+test: $(VENV)/.test
+	@$(MAKE) --no-print-directory lint & lint=$$!; \
+	  $(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$lint && exit $$tests
 
 # In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
 test-fast: $(VENV)/.test
@@ -44,6 +46,7 @@ coverage: $(VENV)/.test
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --every-way tests/oracle $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks receive

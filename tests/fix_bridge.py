@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest import mock
 
 import psutil
 import pytest
@@ -86,10 +87,10 @@ class Pipeline:
         return rels[table if "." in table else f"public.{table}"]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """A Delta table's rows."""
-        from bridge.lake.location import read_table
+        """A table's rows."""
+        from tests.oracle.delta import delta_table
 
-        rows: list[dict[str, Any]] = read_table(self.spark, self.path(table)).toArrow().to_pylist()
+        rows: list[dict[str, Any]] = delta_table(self.spark, self.path(table)).to_pylist()
         return rows
 
     def state(self, table: str) -> str:
@@ -97,7 +98,10 @@ class Pipeline:
         return {rel.name: rel.state for rel in self.catalog.rels(self.subscription.name)}[table]
 
     def commits(self, table: str) -> list[dict[str, Any]]:
-        """A Delta table's log, a dictionary of actions for each version."""
+        """A Delta table's log, a dictionary of actions for each version; of one in memory, what that has of it."""
+        if log := getattr(self.spark, "log", None):
+            commits: list[dict[str, Any]] = log(self.path(table))
+            return commits
         files = sorted(Path(self.path(table), "_delta_log").glob("*.json"))
         return [
             {key: value for line in file.read_text().splitlines() for key, value in json.loads(line).items()}
@@ -109,6 +113,16 @@ class Pipeline:
         lsn = self.catalog.remote_lsn(self.subscription.name)
         assert lsn is not None
         return lsn
+
+
+class WithoutCommitLog(Pipeline):
+    """A subscription without the table of its commits, which has nothing of the rows and costs as much as they do."""
+
+    def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
+        """A worker that is not started yet."""
+        worker = super().worker(until_caught_up=until_caught_up)
+        worker._commit_log = mock.create_autospec(worker._commit_log)
+        return worker
 
 
 _OF_A_JVM = {"spark.driver.memory": "1g", **YOUNG_JVM}
@@ -235,6 +249,29 @@ def pipeline(spark: SparkSession, publisher: Publisher, tmp_path: Path) -> Itera
 
     def make(**options: Any) -> Pipeline:
         made.append(Pipeline(spark, publisher, tmp_path / f"pipeline{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.catalog.close()
+
+
+@pytest.fixture
+def tables() -> Iterator[MemoryTables]:
+    """What stands for a Spark session where Delta has no part in a test: its tables are in memory."""
+    from tests.oracle.memory_tables import in_memory
+
+    with in_memory() as made:
+        yield made
+
+
+@pytest.fixture
+def memory_pipeline(tables: MemoryTables, publisher: Publisher, tmp_path: Path) -> Iterator[Any]:
+    """As `pipeline`, with `tables`."""
+    made: list[Pipeline] = []
+
+    def make(**options: Any) -> Pipeline:
+        made.append(WithoutCommitLog(tables, publisher, tmp_path / f"pipeline{len(made)}", **options))
         return made[-1]
 
     yield make

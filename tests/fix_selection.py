@@ -1,4 +1,4 @@
-"""The order of the tests, and `--fast`: only those that need neither a server nor Spark.
+"""The order of the tests, and which of them: `--fast` those that need neither a server nor Spark, `--no-spark` more.
 
 A test's fixtures say what it needs, so there is no list of files to keep. A test that starts a server of its own, in
 this process or in another, names the fixture `private_server` or `starts_server`.
@@ -24,32 +24,40 @@ NO_JAVA: Final = "/there-is-no-java-with-fast"
 LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
+        "bridge/apply/test_applier",
+        "bridge/apply/test_maintenance_spark",
+        "bridge/lake/commit/test_restore",
+        "bridge/lake/commit/test_rewrite",
         "bridge/lake/commit/test_rewrite_keys",
-        "bridge/source/test_data_source",
-        "bridge/sync/test_tablesync",
         "bridge/service/test_daemon",
+        "bridge/source/test_data_source",
         "bridge/snapshots/test_snapshot",
+        "bridge/sync/test_tablesync",
         "bridge/verify/test_verification",
-        "faults/test_apply",
-        "faults/test_cluster",
         "faults/test_connect",
-        "faults/test_positions",
         "faults/test_runbook",
+        "faults/test_s3",
         "oracle/test_catalog",
         "oracle/test_changelog_and_history",
         "oracle/test_documentation",
+        "oracle/test_own_columns",
         "oracle/test_replica_identity",
-        "oracle/test_skip",
         "test_passwords",
         "test_wheel",
     )
 )
-"""Files that take more than a minute each."""
+"""Files that take longest, a quarter to three quarters of a minute each."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--fast`."""
+    """Add the options of this plugin, and that of `tests/oracle`."""
     parser.addoption("--fast", action="store_true", help="only tests that need neither a PostgreSQL server nor Spark")
+    parser.addoption("--no-spark", action="store_true", help="only tests that need no Spark")
+    parser.addoption(
+        "--every-way",
+        action="store_true",
+        help="only tests with Delta tables; those of tests/oracle commit in each way",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,10 +75,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Then the files that take longest: begun at the end, one of them would keep one process busy and the others idle.
     """
     items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in LONGEST))
-    if config.getoption("fast"):
-        slow = [item for item in items if rank(item) > 0]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = items[: len(items) - len(slow)]
+    ranks = {0} if config.getoption("fast") else {0, 1} if config.getoption("no_spark") else {0, 1, 2}
+    ranks &= {2} if config.getoption("every_way") else ranks
+    config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
+    items[:] = [item for item in items if rank(item) in ranks]
 
 
 def rank(item: pytest.Item) -> int:

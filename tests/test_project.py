@@ -56,7 +56,7 @@ def files() -> list[Path]:
 
 
 def test_ci_runs_every_python_of_the_package():
-    assert [entry["python"] for entry in ENTRIES if entry.keys() == {"name", "python"}] == PYTHONS
+    assert sorted(entry["python"] for entry in ENTRIES if "postgresql" not in entry) == PYTHONS
     assert PYPROJECT["project"]["requires-python"] == f">={PYTHONS[0]}"
     assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{PYTHONS[0].replace('.', '')}"
     assert {entry["python"] for entry in ENTRIES} <= set(PYTHONS)
@@ -80,7 +80,7 @@ def test_ci_is_bounded_and_may_only_read():
 def test_ci_names_steps_of_the_matrix_and_commands_that_are_there():
     steps = WORKFLOW["jobs"]["test"]["steps"]
     for job in WORKFLOW["jobs"].values():
-        keys = {key for entry in job["strategy"]["matrix"]["include"] for key in entry}
+        keys = {key for entry in job.get("strategy", {"matrix": {"include": []}})["matrix"]["include"] for key in entry}
         assert set(re.findall(r"matrix\.(\w+)", str(job))) == keys
     commands = [line.strip() for step in steps for line in step.get("run", "").splitlines()]
     assert {line.split()[1] for line in commands if line.startswith("make ")} <= set(TARGETS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,9 +13,15 @@ from benchmarks.bridge_folder import NAME, BridgeFolder
 from bridge.catalog.catalog_rows import RelRow
 from bridge.config.config import load
 from protocol.lsn import Lsn
+from tests.fix_selection import rank
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What needs a server or Spark is for `make soak`: a benchmark's own machinery serves nobody."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and rank(item):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture

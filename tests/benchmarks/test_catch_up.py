@@ -50,7 +50,6 @@ def left_behind(servers):
     return found
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 def test_every_variant_runs_once_a_round(servers, tmp_path):
     said: list[str] = []
     measured = measure(servers, CASES["W1"], tmp_path / "W1", rounds=1, scale=SCALE, say=said.append)
@@ -63,7 +62,6 @@ def test_every_variant_runs_once_a_round(servers, tmp_path):
     assert left_behind(servers) == []
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 def test_tables_that_differ_are_an_error(servers, tmp_path, monkeypatch):
     real = checksum.in_delta
 
@@ -78,7 +76,6 @@ def test_tables_that_differ_are_an_error(servers, tmp_path, monkeypatch):
     assert left_behind(servers) == []
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 def test_case_is_loaded_as_often_as_it_says_and_variants_take_turns(servers, tmp_path, monkeypatch):
     loaded, order = [], []
 

@@ -27,7 +27,6 @@ def folder(publisher, spark, monkeypatch, tmp_path):
     return made
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 def test_copies_then_applies_to_the_lsn(folder, publisher, private, spark):
     tables = {"t": [("id", "integer"), ("note", "text")]}
     copied = catch_up(Job(str(folder.path), "0/0", tables, private.pid))

@@ -19,7 +19,6 @@ def servers(private, monkeypatch, fake_daemon):
         yield private, subscriber
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 def test_each_variant_starts_in_turn(servers, tmp_path):
     said: list[str] = []
     measured = start.measure(servers, tmp_path / "start", rounds=2, scale=0.1, say=said.append)

@@ -11,7 +11,6 @@ from tests.benchmarks.test_database import names
 SCALE = 0.02
 
 
-@pytest.mark.soak  # a benchmark's own machinery; nobody is served by it
 @pytest.mark.usefixtures("fake_daemon")
 @pytest.mark.parametrize(("name", "tables"), [("pgbench", 4), ("tables", 2)])
 def test_each_load_is_measured(private, tmp_path, name, tables):

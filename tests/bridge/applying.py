@@ -40,8 +40,12 @@ def target(spark, tmp_path):
 
 @pytest.fixture
 def strict(spark, tmp_path):
+    return strict_target(spark, tmp_path)
+
+
+def strict_target(spark, folder):
     """Another table, which takes small ids only."""
-    made = empty_target(spark, tmp_path, "strict")
+    made = empty_target(spark, folder, "strict")
     spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
     return made
 

@@ -28,6 +28,14 @@ def confirmed(publisher, slot_name):
     )
 
 
+def released(publisher, slot):
+    """Wait until the server has seen that the connection which streamed from the slot is closed."""
+    deadline = time.monotonic() + 60
+    while publisher.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [(True,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def running(bridge):
     """A worker that runs until it is stopped; waits until it streams."""
     worker = bridge.worker(until_caught_up=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,27 +15,45 @@ from bridge.spark import session
 from tests.faults.lives import Lives
 from tests.faults.on_call import SETUP, OnCall
 from tests.faults.standby import ForkedServer
+from tests.oracle.memory_tables import in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
-def shop(spark, publisher, tmp_path, pgbridge, monkeypatch) -> Iterator[OnCall]:
-    """Both tables are copied, and their changes followed."""
-    monkeypatch.setattr(session, "start", lambda *_, **__: spark)
-    monkeypatch.setattr(session, "stop", lambda _: None)
+def on_call(publisher, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., OnCall]]:
+    """Makes a daemon on a Spark session, or with tables in memory; both tables are copied, and followed."""
     for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
         monkeypatch.setattr(daemon_module, name, lambda: None)
-    on_call = OnCall(spark, publisher, tmp_path, pgbridge)
-    on_call.execute(SETUP)
-    with capture_logs():  # else it would stand between the commands' lines
-        on_call.start()
-        try:
-            on_call.wait_for_state("streaming")
-            yield on_call
-        finally:
-            on_call.stop()
+    monkeypatch.setattr(session, "stop", lambda _: None)
+    with ExitStack() as stack:
+
+        def make(spark: Any = None) -> OnCall:
+            spark = spark or stack.enter_context(in_memory())
+            monkeypatch.setattr(session, "start", lambda *_, **__: spark)
+            made = OnCall(spark, publisher, tmp_path, pgbridge)
+            made.execute(SETUP)
+            stack.enter_context(capture_logs())  # else it would stand between the commands' lines
+            stack.callback(made.stop)
+            made.start()
+            made.wait_for_state("streaming")
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def shop(on_call) -> OnCall:
+    """For what Delta has no part in."""
+    made: OnCall = on_call()
+    return made
+
+
+@pytest.fixture
+def delta_shop(spark, on_call) -> OnCall:
+    made: OnCall = on_call(spark)
+    return made
 
 
 @pytest.fixture
@@ -44,16 +64,27 @@ def private_server() -> Iterator[ForkedServer]:
 
 
 @pytest.fixture
-def lives(spark, private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
-    """Makes the subscription to that server: `lives(**options)`; a life gives up after one error of applying."""
+def make_lives(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
+    """Makes the subscription to that server; a life gives up after one error of applying."""
     monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     made: list[Lives] = []
 
-    def make(**options: Any) -> Lives:
+    def make(spark: Any, **options: Any) -> Lives:
         made.append(Lives(spark, private_server, tmp_path / f"lives{len(made)}", pgbridge, **options))
         return made[-1]
 
     yield make
     for item in made:
         item.bridge.catalog.close()
+
+
+@pytest.fixture
+def lives(tables, make_lives) -> Callable[..., Lives]:
+    """Makes the subscription, with tables in memory: `lives(**options)`."""
+    return partial(make_lives, tables)
+
+
+@pytest.fixture
+def delta_lives(spark, make_lives) -> Callable[..., Lives]:
+    return partial(make_lives, spark)

@@ -19,8 +19,9 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError
 from tests.bridge.configurations import altered, as_toml
-from tests.fix_bridge import Pipeline
+from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.oracle.delta import differences
+from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import DatabaseRows
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.faults.standby import ForkedServer
     from tests.fix_cli import Outcome
+    from tests.simulation.lake import Version
 
 _LIFE_S = 60.0
 """The slowest life takes a tenth of it on two cores."""
@@ -53,7 +55,7 @@ class Lives:
     """One subscription, one life after the other.
 
     Args:
-        spark: The shared session.
+        spark: The shared session, or tables in memory in its place.
         server: Its publisher.
         folder: For its configuration, state and tables.
         command: Runs pgbridge (the fixture `pgbridge`).
@@ -65,15 +67,19 @@ class Lives:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | MemoryTables,
         server: ForkedServer,
         folder: Path,
         command: Callable[..., Outcome],
         **options: Any,
     ) -> None:
         self.spark, self.server, self.folder = spark, server, folder
+        self._saved: dict[str, list[Version]] = {}
         self._command = command
-        self.bridge = Pipeline(spark, server, folder, workers__retry_max_s=1.0, **options)
+        self._memory = spark.lake.tables if isinstance(spark, MemoryTables) else None
+        self.bridge = (Pipeline if self._memory is None else WithoutCommitLog)(
+            spark, server, folder, workers__retry_max_s=1.0, **options
+        )
         self.events: list[MutableMapping[str, Any]] = []
 
     @property
@@ -105,8 +111,9 @@ class Lives:
         Returns:
             A `Crash` if it was killed, the error that it ended with, or None.
         """
-        # A process that has just begun knows nothing of the tables' logs.
-        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+        if not isinstance(self.spark, MemoryTables):
+            # A process that has just begun knows nothing of the tables' logs.
+            self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
         crashed, passed, lock = threading.Event(), 0, threading.Lock()
         worker = self.bridge.worker(until_caught_up=until is None)
 
@@ -186,20 +193,32 @@ class Lives:
 
     def save_table(self, table: str) -> None:
         """Back up a table's folder."""
-        _copy(self.path(table), self.folder / f"{table}.backup")
+        if self._memory is None:
+            _copy(self.path(table), self.folder / f"{table}.backup")
+        else:
+            self._saved[table] = [*self._memory[str(self.path(table))]]
 
     def put_back_table(self, table: str) -> None:
         """Put the backup of a table's folder back."""
-        _copy(self.folder / f"{table}.backup", self.path(table))
+        if self._memory is None:
+            _copy(self.folder / f"{table}.backup", self.path(table))
+        else:
+            self._memory[str(self.path(table))] = [*self._saved[table]]
 
     def version(self, table: str) -> int:
         """A table's latest version."""
+        if self._memory is not None:
+            return len(self._memory[str(self.path(table))]) - 1
         return max(int(entry.stem) for entry in (self.path(table) / "_delta_log").glob("*.json"))
 
     def differences(self, tables: Iterable[str]) -> list[str]:
         """What differs between server and Delta."""
-        gone = [f"{table}: there is no Delta table" for table in tables if not self.path(table).exists()]
+        gone = [f"{table}: there is no Delta table" for table in tables if not self._has(table)]
         return gone or [f"{table}: {line}" for table in tables for line in self._differences(table)]
+
+    def _has(self, table: str) -> bool:
+        """Whether there is a table."""
+        return self.path(table).exists() if self._memory is None else str(self.path(table)) in self._memory
 
     def _differences(self, table: str) -> list[str]:
         """Those of one table, in the columns that the server has: a Delta table may have kept more."""

@@ -1,4 +1,4 @@
-"""A daemon in this process, on the shared Spark session, and a person on call who has its commands and the server."""
+"""A daemon in this process, whose tables may be in memory, and a person on call who has its commands and the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from bridge.config import config
 from bridge.runtime.signals import StopSignals
 from bridge.service.daemon import Daemon
 from tests.bridge.made_daemon import wait_until
-from tests.oracle.delta import differences
+from tests.oracle.delta import delta_table, differences
+from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import text_rows
 
 if TYPE_CHECKING:
@@ -38,16 +39,16 @@ class OnCall:
     """The subscription `shop` of the tables orders and events, its daemon, and what a person can do about them.
 
     Args:
-        spark: The shared session.
+        spark: The shared session, or tables in memory in its place.
         publisher: The server's database.
         folder: Where pgbridge.toml is.
         command: Runs pgbridge there.
     """
 
     def __init__(
-        self, spark: SparkSession, publisher: Publisher, folder: Path, command: Callable[..., Outcome]
+        self, spark: SparkSession | MemoryTables, publisher: Publisher, folder: Path, command: Callable[..., Outcome]
     ) -> None:
-        self.spark = spark
+        self.spark: Any = spark
         self.publisher = publisher
         self.folder = folder
         self.slot_name = f"{publisher.name}_shop"
@@ -124,13 +125,22 @@ class OnCall:
         """Where a table of public is."""
         return self.folder / "lake" / "public" / table
 
+    def has(self, table: str) -> bool:
+        """Whether there is a Delta table."""
+        memory = isinstance(self.spark, MemoryTables)
+        return str(self.path(table)) in self.spark.lake.tables if memory else self.path(table).exists()
+
+    def ids(self) -> set[int]:
+        """Return the keys that the Delta table of orders has."""
+        return set(delta_table(self.spark, str(self.path("orders")))["id"].to_pylist())
+
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[Row]:
         """Return the server's rows of a table."""
         return text_rows(self.publisher.conninfo, table, columns)
 
     def differences(self, *tables: str) -> list[str]:
         """Return what differs between server and Delta, by table."""
-        gone = [f"{table}: there is no Delta table" for table in tables if not self.path(table).exists()]
+        gone = [f"{table}: there is no Delta table" for table in tables if not self.has(table)]
         return gone or [
             f"{table}: {line}"
             for table in tables

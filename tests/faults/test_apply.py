@@ -1,8 +1,8 @@
 """Crashes, errors and lost answers at every step of a batch, of its undo, of its division, and of skipping.
 
-The steps are not chosen: the test asserts that it has gone through all points. With `soak` there is each kind of fault
-at the first passing of each, and at every one, as counted in a life without. A crash is an exception that nothing
-handles; `test_kill` has real ones.
+The steps are not chosen: the tests assert that they have gone through all points. The tables are in memory; with `soak`
+they are Delta's, too, and each kind of fault comes at the first passing of each step, and at every one, as counted in a
+life without. A crash is an exception that nothing handles; `test_kill` has real ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, OutcomeUnknown
 from tests.oracle.delta import differences
+from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import NativeSubscriber
 
 if TYPE_CHECKING:
@@ -45,13 +46,16 @@ FAULTS: dict[str, Callable[[], BaseException]] = {
 class Lives:
     """A bridge whose table `two` takes no n of 100 and more, one life after the other; its subscriber native beside."""
 
-    def __init__(self, spark, publisher, native, bridge):
-        self.spark, self.publisher, self.native, self.bridge = spark, publisher, native, bridge
+    def __init__(self, publisher, native, bridge):
+        self.publisher, self.native, self.bridge = publisher, native, bridge
         self.name = bridge.subscription.name
         self.lock = threading.Lock()
         self.next_id = 1
         native.execute("ALTER TABLE two ADD CONSTRAINT small CHECK (n < 100)")
-        spark.sql(f"ALTER TABLE delta.`{bridge.path('two')}` ADD CONSTRAINT small CHECK (n < 100)").collect()
+        if isinstance(bridge.spark, MemoryTables):
+            bridge.spark.checks[bridge.path("two")] = lambda row: row["n"] < 100
+        else:
+            bridge.spark.sql(f"ALTER TABLE delta.`{bridge.path('two')}` ADD CONSTRAINT small CHECK (n < 100)").collect()
 
     def write(self, *transactions: str) -> None:
         """Transactions, each with an id of its own."""
@@ -103,24 +107,47 @@ class Lives:
     def compare(self) -> None:
         self.native.wait_caught_up()
         for table in TABLES:
-            assert differences(self.spark, self.bridge.path(table), self.native, table) == []
+            assert differences(self.bridge.spark, self.bridge.path(table), self.native, table) == []
 
 
 @pytest.fixture
-def lives(spark, publisher, pipeline, monkeypatch):
-    """Both with their tables copied."""
+def make_lives(publisher, monkeypatch):
+    """Makes both, with their tables copied."""
     monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     publisher.execute(SCHEMA + "CREATE PUBLICATION pub FOR ALL TABLES")
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
         native.wait_caught_up()
-        bridge = pipeline()
-        bridge.catch_up()
-        yield Lives(spark, publisher, native, bridge)
+
+        def make(pipeline):
+            bridge = pipeline()
+            bridge.catch_up()
+            return Lives(publisher, native, bridge)
+
+        yield make
+
+
+@pytest.fixture
+def lives(memory_pipeline, make_lives):
+    return make_lives(memory_pipeline)
+
+
+@pytest.fixture
+def delta_lives(pipeline, make_lives):
+    return make_lives(pipeline)
 
 
 def test_a_fault_at_every_step(lives):
     """Each life goes on from what the one before left, up to its own fault; at the end it is as if there were none."""
+    a_fault_at_every_step(lives)
+
+
+@pytest.mark.soak  # 90 s; `tests.bridge.apply` has Delta's own part, step by step
+def test_a_fault_at_every_step_with_delta_tables(delta_lives):
+    a_fault_at_every_step(delta_lives)
+
+
+def a_fault_at_every_step(lives):
     covered: Counter[str] = Counter()
     lives.write(GOOD, BAD, GOOD)
     for point in ("batch_begun", "table_begun", "table_committed", *faults.UNDO_POINTS[:-1]):

@@ -17,7 +17,8 @@ from tests.oracle.delta import differences
 MISSING = {"spark.pyspark.python": "/no/such/python"}
 
 
-@pytest.mark.parametrize("steps", ["copy", pytest.param("copy batches large refused", marks=pytest.mark.soak)])
+@pytest.mark.soak  # a cluster is six JVMs; `test_connect` has a Spark that is elsewhere in every run
+@pytest.mark.parametrize("steps", ["copy", "copy batches large refused"])
 def test_executors_are_killed_while_they_work(starts_server, cluster, publisher, tmp_path, steps):
     """Where the copy reads, before commits, with staged parts, and in an undo."""
     settings = json.dumps({**YOUNG_JVM, **cluster.settings(), "spark.driver.memory": "1g"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
@@ -21,7 +20,7 @@ MAKE_SLOTS = frozenset({"slot_created", "table_copied:2"})
 """After a kill at one of these a slot is made again, for which the server waits until prepared transactions end."""
 
 
-@pytest.mark.soak  # `test_a_daemons_life` has one of them, `test_apply` a fault at each step of a batch
+@pytest.mark.soak  # `bridge/service/test_daemon.py` has one of them, `test_apply` a fault at each step of a batch
 def test_the_daemon_is_killed(spark, publisher, daemon):
     """Each life recovers from the kill before it, and is killed at the next point: one after the other.
 
@@ -56,25 +55,3 @@ def test_the_daemon_is_killed(spark, publisher, daemon):
             for table in TABLES:
                 assert differences(spark, bridge.path(table), native, table) == []
             assert list((bridge.folder / "state" / "spool" / bridge.name).iterdir()) == []
-
-
-def test_the_spark_of_a_killed_daemon_is_waited_for(spark, publisher, daemon):
-    """On a local disk, too: what it has begun, a commit or an OPTIMIZE, it might finish after it was dealt with."""
-    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
-    bridge = daemon(batch__max_age_s=0.0)
-    bridge.start()
-    bridge.wait_for("streaming")
-    (jvm,) = bridge.jvms()
-    jvm.suspend()
-    try:
-        bridge.kill()
-        publisher.execute("INSERT INTO t VALUES (1)")
-        bridge.start("--until-caught-up")
-        bridge.wait_for("waiting for the Spark of an earlier daemon to end")
-        time.sleep(1)
-        assert bridge.jvms() == []
-        assert bridge.log_tail().count("waiting for the Spark of an earlier daemon to end") == 1
-    finally:
-        jvm.resume()  # its standard input is closed, so it ends
-    assert bridge.wait() == 0, bridge.log_tail()
-    assert spark.read.format("delta").load(bridge.path("t")).count() == 1

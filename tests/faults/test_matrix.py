@@ -245,11 +245,11 @@ def test_every_point_has_a_scene():
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("point", "event"), MATRIX)
-def test_killed_and_then(lives, private_server, point, event):
+def test_killed_and_then(delta_lives, private_server, point, event):
     scene_of = SCENES[point]
     server = private_server
     server.execute(SCHEMA + "CREATE PUBLICATION pub FOR TABLE a, b")
-    life = lives(**scene_of.options)
+    life = delta_lives(**scene_of.options)
     scene = scene_of(life, server, point)
     scene.begin()
     server.save("before")

@@ -3,6 +3,8 @@
 What a subscription knows to be durable is a position in one history of its server: its origin, a batch that was cut
 short, each table's copy, and the position of added tables. A promoted standby, a backup of the state or of a table, and
 an operator at the slot each make one of them wrong. Rows 11 to 15 are those that the old primary alone has had.
+
+The tables are in memory, except where what went back is a Delta table, or Delta's stamps.
 """
 
 from __future__ import annotations
@@ -234,10 +236,10 @@ KEYLESS = "CREATE TABLE bag (n int); ALTER TABLE bag REPLICA IDENTITY FULL; INSE
 
 
 @pytest.mark.parametrize("meanwhile", ["", "INSERT INTO a VALUES (202, 'meanwhile')"], ids=["idle", "more changes"])
-def test_a_table_that_is_put_back_from_a_backup(lives, private_server, meanwhile):
+def test_a_table_that_is_put_back_from_a_backup(delta_lives, private_server, meanwhile):
     """It lacks the changes since; the stream goes on after them."""
     server = private_server
-    life = made(lives, server, "a")
+    life = made(delta_lives, server, "a")
     life.save_table("a")
     server.execute(CHANGED)
     life.caught_up()
@@ -247,10 +249,10 @@ def test_a_table_that_is_put_back_from_a_backup(lives, private_server, meanwhile
     equal_or_refused(life, "a", words=["public.a"])
 
 
-def test_a_table_that_is_restored_by_hand(lives, private_server):
+def test_a_table_that_is_restored_by_hand(delta_lives, private_server):
     """Its log still has the stamps of what it lacks."""
     server = private_server
-    life = made(lives, server, "a")
+    life = made(delta_lives, server, "a")
     version = life.version("a")
     server.execute(CHANGED)
     life.caught_up()
@@ -259,11 +261,11 @@ def test_a_table_that_is_restored_by_hand(lives, private_server):
     equal_or_refused(life, "a", words=["public.a"])
 
 
-def test_a_table_that_forgets_its_stamps(lives, private_server):
+def test_a_table_that_forgets_its_stamps(delta_lives, private_server):
     """`delta.setTransactionRetentionDuration`: Delta would take a finished commit for one that it does not have."""
     server = private_server
     server.execute(KEYLESS + "CREATE PUBLICATION pub FOR TABLE bag")
-    life = lives()
+    life = delta_lives()
     life.caught_up()
     life.spark.sql(
         f"ALTER TABLE delta.`{life.path('bag')}` "
@@ -281,11 +283,11 @@ def test_a_table_that_forgets_its_stamps(lives, private_server):
     equal_or_refused(life, "bag", positions=0)
 
 
-def test_a_state_directory_that_is_put_back_and_has_an_earlier_epoch(lives, private_server):
+def test_a_state_directory_that_is_put_back_and_has_an_earlier_epoch(delta_lives, private_server):
     """Origin and slot agree; but the tables' logs have the stamp of a batch that was undone since the backup."""
     server = private_server
     server.execute(KEYLESS + "CREATE PUBLICATION pub FOR TABLE bag")
-    life = lives()
+    life = delta_lives()
     life.caught_up()
     life.save_state()
     server.execute("INSERT INTO bag VALUES (1), (3), (3)")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.faults.standby import Pair
-from tests.fix_bridge import Pipeline
+from tests.fix_bridge import WithoutCommitLog
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def wait_until(condition, timeout_s: float = 120.0) -> None:
         time.sleep(0.2)
 
 
-def test_a_standby_is_promoted(spark, private_server, tmp_path):
+def test_a_standby_is_promoted(tables, private_server, tmp_path):
     """Nothing is lost and nothing comes twice: the keyless table would show it."""
     pair = private_server
 
@@ -49,7 +49,7 @@ def test_a_standby_is_promoted(spark, private_server, tmp_path):
 
     execute("CREATE TABLE t (n int); ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (0)")
     execute("CREATE PUBLICATION pub FOR TABLE t")
-    bridge = Pipeline(spark, Source(pair), tmp_path, failover=True, workers__retry_max_s=1.0)
+    bridge = WithoutCommitLog(tables, Source(pair), tmp_path, failover=True, workers__retry_max_s=1.0)
     worker = bridge.worker(until_caught_up=False)
     worker.thread.start()
     try:

@@ -1,5 +1,6 @@
 """Rows of the runbook (docs/runbook.md) as a person on call lives through them: the fault, what is seen, the remedy.
 
+The tables are in memory, except where the fault is in Delta's.
 Further rows have their tests beside the modules that they are about; `test_docs.py` holds that each row has one.
 """
 
@@ -14,11 +15,6 @@ import pytest
 from tests.bridge.made_daemon import wait_until
 
 
-def ids_of(shop):
-    """Return the keys that the Delta table of orders has."""
-    return {row["id"] for row in shop.spark.read.format("delta").load(str(shop.path("orders"))).collect()}
-
-
 def test_a_transaction_cannot_be_applied(shop):
     """The command that `status` shows skips it; what it held is kept, and a copy afresh makes the table equal."""
     shop.execute("INSERT INTO orders VALUES (21, 'no date', 'infinity')")
@@ -31,58 +27,58 @@ def test_a_transaction_cannot_be_applied(shop):
     shop.equal("events")
     assert '"new": {"id": 21, "note": "no date", "due": "infinity"}' in shop.run(*shlex.split(command[1]), "--show")
     assert shop.status()["last_error"] is None
-    wait_until(lambda: ids_of(shop) == {*range(1, 21), 22})
+    wait_until(lambda: shop.ids() == {*range(1, 21), 22})
     shop.execute("UPDATE orders SET due = NULL WHERE id = 21")
     shop.run("refresh", "shop", "--resync", "orders")
     shop.equal()
 
 
-def test_a_row_is_missing_in_delta(shop):
+def test_a_row_is_missing_in_delta(delta_shop):
     """Its changes are counted and do nothing, as with PostgreSQL's update_missing; others go on."""
-    shop.spark.sql(f"DELETE FROM delta.`{shop.path('orders')}` WHERE id IN (3, 4)")
-    shop.execute("UPDATE orders SET note = 'changed' WHERE id = 3; DELETE FROM orders WHERE id = 4")
-    wait_until(lambda: shop.status().get("conflicts") == {"delete_missing": 1, "update_missing": 1})
-    assert "shop, conflicts: " in shop.run("status")
-    assert shop.status()["state"] == "streaming"
-    shop.run("refresh", "shop", "--resync", "orders")
-    shop.equal()
+    delta_shop.spark.sql(f"DELETE FROM delta.`{delta_shop.path('orders')}` WHERE id IN (3, 4)")
+    delta_shop.execute("UPDATE orders SET note = 'changed' WHERE id = 3; DELETE FROM orders WHERE id = 4")
+    wait_until(lambda: delta_shop.status().get("conflicts") == {"delete_missing": 1, "update_missing": 1})
+    assert "shop, conflicts: " in delta_shop.run("status")
+    assert delta_shop.status()["state"] == "streaming"
+    delta_shop.run("refresh", "shop", "--resync", "orders")
+    delta_shop.equal()
 
 
-def test_a_row_is_in_delta_already(shop):
+def test_a_row_is_in_delta_already(delta_shop):
     """An INSERT of its key stops the subscription, as with PostgreSQL's insert_exists, until the row is gone."""
-    shop.spark.sql(f"INSERT INTO delta.`{shop.path('orders')}` VALUES (30, 'by hand', NULL)")
-    shop.execute("INSERT INTO orders VALUES (30, 'by the server', NULL)")
-    assert "insert_exists" in shop.error()
-    shop.spark.sql(f"DELETE FROM delta.`{shop.path('orders')}` WHERE id = 30")
-    shop.equal()
+    delta_shop.spark.sql(f"INSERT INTO delta.`{delta_shop.path('orders')}` VALUES (30, 'by hand', NULL)")
+    delta_shop.execute("INSERT INTO orders VALUES (30, 'by the server', NULL)")
+    assert "insert_exists" in delta_shop.error()
+    delta_shop.spark.sql(f"DELETE FROM delta.`{delta_shop.path('orders')}` WHERE id = 30")
+    delta_shop.equal()
 
 
-def test_a_delta_table_is_gone(shop):
+def test_a_delta_table_is_gone(delta_shop):
     """The subscription stops, and makes no empty one in its place; a copy afresh brings it back."""
-    shutil.rmtree(shop.path("orders"))
-    shop.execute("INSERT INTO orders VALUES (21, 'new', NULL)")
-    seen = shop.error()
+    shutil.rmtree(delta_shop.path("orders"))
+    delta_shop.execute("INSERT INTO orders VALUES (21, 'new', NULL)")
+    seen = delta_shop.error()
     assert "does not exist any more" in seen, seen
-    assert not shop.path("orders").exists()
-    shop.run("refresh", "shop", "--resync", "orders")
-    wait_until((shop.path("orders") / "_delta_log" / f"{0:020}.json").exists)
-    shop.equal()
+    assert not delta_shop.path("orders").exists()
+    delta_shop.run("refresh", "shop", "--resync", "orders")
+    wait_until((delta_shop.path("orders") / "_delta_log" / f"{0:020}.json").exists)
+    delta_shop.equal()
 
 
-def test_a_delta_table_went_back(shop):
+def test_a_delta_table_went_back(delta_shop):
     """The subscription stops, with both positions; the RESTORE that its error names sets the table right."""
-    shop.execute("INSERT INTO orders VALUES (21, 'kept', NULL)")
-    shop.equal()
-    shop.disable()
-    shop.spark.sql(f"RESTORE TABLE delta.`{shop.path('orders')}` TO VERSION AS OF 1").collect()
-    assert 21 not in ids_of(shop)
-    shop.run("enable", "shop")
-    seen = shop.error()
+    delta_shop.execute("INSERT INTO orders VALUES (21, 'kept', NULL)")
+    delta_shop.equal()
+    delta_shop.disable()
+    delta_shop.spark.sql(f"RESTORE TABLE delta.`{delta_shop.path('orders')}` TO VERSION AS OF 1").collect()
+    assert 21 not in delta_shop.ids()
+    delta_shop.run("enable", "shop")
+    seen = delta_shop.error()
     assert re.search(r"is behind: changes up to \S+ were durable in it, but its log ends at", seen), seen
     command = re.search(r"(RESTORE TABLE \S+ TO VERSION AS OF \d+); or", seen)
     assert command is not None
-    shop.spark.sql(command[1]).collect()
-    shop.equal()
+    delta_shop.spark.sql(command[1]).collect()
+    delta_shop.equal()
 
 
 def test_a_published_table_is_not_subscribed(shop):
@@ -91,7 +87,7 @@ def test_a_published_table_is_not_subscribed(shop):
     shop.execute("INSERT INTO added VALUES (1)")
     shop.equal()
     assert "public.added: added" in shop.run("refresh", "shop")
-    wait_until(lambda: shop.path("added").exists())
+    wait_until(lambda: shop.has("added"))
     shop.equal("orders", "events", "added")
 
 

@@ -80,6 +80,7 @@ def test_a_store_that_is_away_for_longer_fails_the_batch_and_no_row(spark, publi
     assert_equal(spark, on_s3, publisher)
 
 
+@pytest.mark.soak  # RESTORE on a store is in the soak of faults, too
 def test_a_transaction_that_cannot_be_applied_is_undone_and_skipped(spark, publisher, on_s3):
     publisher.execute(REFUSED)
     with pytest.raises(ApplyError, match="infinity") as raised:

@@ -8,12 +8,33 @@ import pytest
 
 from bridge.lake.commit import merge_effects
 
+WAYS = ("written anew", "rewritten by key", "merged")
+"""What becomes of a small table. With `--every-way` each test goes each way; else its name draws one."""
+
+
+def pytest_generate_tests(metafunc):
+    """Repeat what has Delta tables for each way, the fixtures of its module included."""
+    if metafunc.config.getoption("every_way") and "spark" in metafunc.fixturenames:
+        metafunc.parametrize("way_to_commit", WAYS, indirect=True, scope="module")
+
+
+def go(way, patch):
+    """Have all commits go a way."""
+    if way == "rewritten by key":
+        patch.setattr(merge_effects, "LARGE_BYTES", 1)
+    if way == "merged":
+        patch.setattr(merge_effects, "rewrite_joined", lambda *_: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def way_to_commit(request):
+    """The way that was asked for, if one was; fixtures of a module that commit name it."""
+    asked = getattr(request, "param", None)
+    with pytest.MonkeyPatch.context() as patch:
+        go(asked, patch)
+        yield asked
+
 
 @pytest.fixture(autouse=True)
-def ways(request, monkeypatch):
-    """In some tests small tables are written anew; in others rewritten by key; or merged."""
-    way = zlib.crc32(request.node.name.encode()) % 3
-    if way == 1:
-        monkeypatch.setattr(merge_effects, "LARGE_BYTES", 1)
-    if way == 2:
-        monkeypatch.setattr(merge_effects, "rewrite_joined", lambda *_: None)
+def drawn_way(request, way_to_commit, monkeypatch):
+    go(way_to_commit or WAYS[zlib.crc32(request.node.name.encode()) % 3], monkeypatch)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.lake.location import read_table
+from tests.oracle.memory_tables import MemoryTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 Values = tuple[Any, ...]
 
 
-def delta_table(spark: SparkSession, path: str) -> pa.Table:
+def delta_table(spark: SparkSession | MemoryTables, path: str) -> pa.Table:
     """A Delta table's rows, as Arrow; re-read from the log, not from a cached plan."""
+    if isinstance(spark, MemoryTables):
+        return spark.arrow(path)
     return read_table(spark, path).toArrow()
 
 
@@ -35,7 +38,7 @@ class Rows(Protocol):
 
 
 def differences(
-    spark: SparkSession, path: str, native: Rows, table: str, columns: Sequence[str] | None = None
+    spark: SparkSession | MemoryTables, path: str, native: Rows, table: str, columns: Sequence[str] | None = None
 ) -> list[str]:
     """Return rows that only the Delta table has, and rows that only the native subscriber's has; empty when equal.
 

@@ -29,10 +29,10 @@ from bridge.sync import tablesync
 from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import copy_rows
 from bridge.targets.target import target_field, target_schema
-from tests.simulation.lake import MemoryLake, MemorySession
+from tests.simulation.lake import MemoryLake, MemorySession, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bridge.evolution.alterations import Alteration
     from bridge.lake.log.stamp import CommitStamp
@@ -58,10 +58,14 @@ class MemoryTables(MemorySession):
 
     def __init__(self, lake: MemoryLake | None = None) -> None:
         super().__init__(lake or MemoryLake())
+        self.checks: dict[str, Callable[[dict[str, Any]], bool]] = {}
+        """What a table's new rows must satisfy, by its path: a CHECK constraint."""
 
     def forked(self) -> MemoryTables:
         """A session with settings of its own."""
-        return MemoryTables(self.lake)
+        forked = MemoryTables(self.lake)
+        forked.checks = self.checks
+        return forked
 
     def schema(self, path: str) -> TargetSchema | None:
         """A table's columns; None if there is no such table."""
@@ -76,9 +80,22 @@ class MemoryTables(MemorySession):
         schema, rows = self._content(path)
         return pa.Table.from_pylist(rows, pa.schema([(field.name, field.arrow) for field in schema]))
 
+    def log(self, path: str) -> list[dict[str, Any]]:
+        """A table's log, a dictionary of actions for each version: its `commitInfo`, and its `txn` if it has one."""
+        versions = self.lake.tables[path]
+        log: list[dict[str, Any]] = []
+        for before, after in zip([versions[0], *versions], versions, strict=False):
+            log.append({"commitInfo": after.info})
+            for stamp in after.versions.items() - before.versions.items():
+                log[-1]["txn"] = dict(zip(("appId", "version"), stamp, strict=True))
+        return log
+
     def put(self, path: str, schema: TargetSchema, rows: Rows, stamp: CommitStamp | None = None) -> None:
         """Commit a table's new content, by a stamp or by the session's."""
         conf, content = self.conf, (schema, rows)
+        if path not in self.lake.tables:
+            self.lake.tables[path] = [Version({"operation": "CREATE TABLE"}, content, {})]  # type: ignore[arg-type]
+            return
         prefix = "spark.databricks.delta."
         self.lake.commit(
             path,
@@ -87,6 +104,10 @@ class MemoryTables(MemorySession):
             version=stamp.txn_version if stamp else int(conf.get(f"{prefix}write.txnVersion", "0")),
             metadata=stamp.user_metadata if stamp else conf.get(f"{prefix}commitInfo.userMetadata", ""),
         )
+
+    def put_foreign(self, path: str, columns: Mapping[str, pa.DataType], *rows: tuple[Any, ...]) -> None:
+        """Make a table that is nobody's of the bridge."""
+        self.put(path, target_schema(list(columns.items())), [dict(zip(columns, row, strict=True)) for row in rows])
 
     def make(self, _rel_path: str, columns: Sequence[TargetColumn]) -> TargetSchema:
         """Create an empty table."""
@@ -145,6 +166,8 @@ class MemoryTables(MemorySession):
             else:
                 self._refuse(changes, UPDATE_EXISTS, rows, row | new, key, row)
                 row |= new
+        if (check := self.checks.get(path)) is not None and not all(map(check, rows)):
+            raise PySparkException("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small violated by a row")
         self.put(path, schema, rows)
         tally.report(changes.target.qualified_name, key or names, conflicts, full=not key)
 

@@ -94,7 +94,7 @@ def carried_out(run: Run, spark: SparkSession, server: Server, folder: Path, **o
 
 @pytest.fixture(scope="module")
 def together(
-    spark: SparkSession, postgresql_server: Server, tmp_path_factory: pytest.TempPathFactory
+    way_to_commit: str | None, spark: SparkSession, postgresql_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Done]:
     with carried_out(TOGETHER, spark, postgresql_server, tmp_path_factory.mktemp("together")) as done:
         yield done
@@ -102,7 +102,7 @@ def together(
 
 @pytest.fixture(scope="module")
 def for_all_tables(
-    spark: SparkSession, postgresql_server: Server, tmp_path_factory: pytest.TempPathFactory
+    way_to_commit: str | None, spark: SparkSession, postgresql_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Done]:
     with carried_out(FOR_ALL_TABLES, spark, postgresql_server, tmp_path_factory.mktemp("for_all_tables")) as done:
         yield done

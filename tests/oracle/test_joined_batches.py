@@ -58,11 +58,12 @@ SETUP = """
 """
 
 
+@pytest.mark.soak  # 30 s; `test_conflicts` has a row in the way, and `test_merge_by_key` joined batches
 @pytest.mark.parametrize(
     ("way", "at_fault"),
     [
         ("INSERT INTO {} VALUES (500, 'in the way')", "INSERT INTO t VALUES (500, 'remote')"),
-        pytest.param("DELETE FROM {} WHERE id = 7", "UPDATE t SET id = 700 WHERE id = 7", marks=pytest.mark.soak),
+        ("DELETE FROM {} WHERE id = 7", "UPDATE t SET id = 700 WHERE id = 7"),
     ],
     ids=["a row in the way", "a missing row that moves"],
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
@@ -27,13 +26,13 @@ UPDATE t SET v = 'changed' WHERE id = 1; INSERT INTO taken VALUES (2, 'while it 
 """
 
 
-def test_others_go_on(spark, publisher, pipeline):
+def test_others_go_on(publisher, memory_pipeline):
     """Delta cannot hold two of the tables: they come when it can. The target of another has somebody's rows."""
     publisher.execute(STATEMENTS)
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-        bridge = pipeline()
+        bridge = memory_pipeline()
         foreign = f"{bridge.subscription.warehouse}/public/taken"
-        spark.createDataFrame([(9, "somebody's")], "id int, v string").write.format("delta").save(foreign)
+        bridge.spark.put_foreign(foreign, {"id": pa.int32(), "v": pa.string()}, (9, "somebody's"))
         native.wait_caught_up()
         with capture_logs() as events:
             for changes in ("SELECT", CHANGES):
@@ -41,7 +40,7 @@ def test_others_go_on(spark, publisher, pipeline):
                 with pytest.raises(TargetError, match="public/taken has rows already"):
                     bridge.catch_up()
         native.wait_caught_up()
-        assert differences(spark, bridge.path("t"), native, "t") == []
+        assert differences(bridge.spark, bridge.path("t"), native, "t") == []
         warned = [event["relation"] for event in events if event["log_level"] == "warning"]
         assert sorted(warned) == ["public.bare", "public.cased"]
         (entry,) = collect(config_of(bridge), bridge.catalog, running=False)["subscriptions"]
@@ -57,13 +56,13 @@ def test_others_go_on(spark, publisher, pipeline):
         for statement in ("ALTER TABLE bare ADD n int DEFAULT 5", 'ALTER TABLE cased RENAME "ID" TO other'):
             publisher.execute(statement)
             native.execute(statement)
-        shutil.rmtree(foreign)
+        del bridge.spark.lake.tables[foreign]
         refresh.ask(bridge.catalog, bridge.subscription.name, [None], copy_data=True)
         bridge.catch_up()
         publisher.execute("INSERT INTO bare VALUES (6); INSERT INTO cased VALUES (4); DELETE FROM taken WHERE id = 1")
         bridge.catch_up()
         native.wait_caught_up()
         for table in ("t", "taken", "bare", "cased"):
-            assert differences(spark, bridge.path(table), native, table) == []
+            assert differences(bridge.spark, bridge.path(table), native, table) == []
         (entry,) = collect(config_of(bridge), bridge.catalog, running=False)["subscriptions"]
         assert "left_out" not in {problem["kind"] for problem in entry["problems"]}

@@ -17,10 +17,10 @@ CREATE PUBLICATION pub FOR TABLE t;
 NAMES = ("pub", "later")
 
 
-def test_it_is_taken_up_when_it_appears(spark, publisher, pipeline):
+def test_it_is_taken_up_when_it_appears(publisher, memory_pipeline):
     """The stream has its changes by itself, its tables come with a refresh; also where none is there at first."""
     publisher.execute(STATEMENTS)
-    bridge = pipeline(publications=NAMES)
+    bridge = memory_pipeline(publications=NAMES)
     if publisher.query("SHOW server_version_num")[0][0] < "180000":
         with pytest.raises(PublisherError, match='publication "later" does not exist on the publisher, and'):
             bridge.catch_up()
@@ -39,7 +39,7 @@ def test_it_is_taken_up_when_it_appears(spark, publisher, pipeline):
             "the publisher warns",
         ]
         native.wait_caught_up()
-        assert differences(spark, bridge.path("t"), native, "t") == []
+        assert differences(bridge.spark, bridge.path("t"), native, "t") == []
         with capture_logs() as events:
             publisher.execute("CREATE PUBLICATION later FOR TABLE u")
             publisher.execute("INSERT INTO t VALUES (3); INSERT INTO u VALUES (3)")
@@ -54,11 +54,11 @@ def test_it_is_taken_up_when_it_appears(spark, publisher, pipeline):
         bridge.catch_up()
         native.wait_caught_up()
         for table in ("t", "u"):
-            assert differences(spark, bridge.path(table), native, table) == []
+            assert differences(bridge.spark, bridge.path(table), native, table) == []
     publisher.execute("DROP PUBLICATION pub, later")
     with NativeSubscriber(publisher.conninfo, NAMES, suffix="none") as native:
         native.wait_caught_up()
         assert native.query("SELECT FROM pg_subscription_rel") == []
-        bridge = pipeline(publications=NAMES, slot_name=f"{publisher.name}_none_too")
+        bridge = memory_pipeline(publications=NAMES, slot_name=f"{publisher.name}_none_too")
         bridge.catch_up()
         assert bridge.catalog.rels(bridge.subscription.name) == []

@@ -10,6 +10,7 @@ import itertools
 from pathlib import Path
 from typing import Final
 
+import pytest
 from psycopg import sql
 
 from bridge.check.finding import Level
@@ -95,6 +96,7 @@ class Table:
         return made.as_string()
 
 
+@pytest.mark.soak  # 30 s; `test_tablesync` has a name with capitals, spaces, dots and Unicode
 def test_names_are_only_names(spark, publisher, pipeline):
     """Copied, changed, altered, optimized: with a key and without one, by row filters and column lists."""
     tables = [Table(number) for number in range(len(NAMES))]

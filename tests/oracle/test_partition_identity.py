@@ -26,7 +26,7 @@ SCHEMA = """
 DEFINITION = "CREATE PUBLICATION p FOR TABLE root, wide WITH (publish_via_partition_root)"
 
 
-def test_a_key_that_is_unique_within_its_partition_only(spark, publisher, pipeline, tmp_path):
+def test_a_key_that_is_unique_within_its_partition_only(publisher, memory_pipeline, tmp_path):
     """INSERTs of equal keys are no conflict. A DELETE stops PostgreSQL's subscriber, and so the bridge.
 
     With the partition key in it, the partitions' identity is the root's: those rows are found.
@@ -34,15 +34,15 @@ def test_a_key_that_is_unique_within_its_partition_only(spark, publisher, pipeli
     publisher.execute(SCHEMA)
     publisher.execute(DEFINITION)
     (tmp_path / "definitions.sql").write_text(DEFINITION)
-    bridge = pipeline(publication_definitions=str(tmp_path / "definitions.sql"))
+    bridge = memory_pipeline(publication_definitions=str(tmp_path / "definitions.sql"))
     with NativeSubscriber(publisher.conninfo, ["p"]) as native:
         bridge.catch_up()
         publisher.execute("INSERT INTO root VALUES (1, 'b', 1)")
         native.wait_caught_up()
         publisher.execute("UPDATE c SET n = 2; UPDATE wide SET part = 'c', id = 2 WHERE part = 'd'")
         bridge.catch_up()
-        assert differences(spark, bridge.path("root"), native, "root") == []
-        assert differences(spark, bridge.path("wide"), publisher, "wide") == []
+        assert differences(bridge.spark, bridge.path("root"), native, "root") == []
+        assert differences(bridge.spark, bridge.path("wide"), publisher, "wide") == []
         publisher.execute("DELETE FROM a WHERE id = 1")
         with pytest.raises(
             ApplyError, match='"public.root" has neither REPLICA IDENTITY index nor PRIMARY KEY'

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from bridge.commands import refresh as command
 from protocol.lsn import Lsn
-from tests.oracle.catalog_events.beside import WithoutCommitLog
+from tests.fix_bridge import WithoutCommitLog
 from tests.oracle.memory_tables import MemoryTables, in_memory
 from tests.oracle.native import NativeSubscriber
 

@@ -1,4 +1,4 @@
-"""What no message announces, with a running pipeline: seen, and ended by the command that is named."""
+"""What no message announces, with a running memory_pipeline: seen, and ended by the command that is named."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def typed(bridge, hint):
     ask(bridge.subscription, bridge.catalog, resync=tables, copy_data=None, when="now")
 
 
-def test_a_table_is_not_followed_as_it_is_published(spark, publisher, pipeline):
+def test_a_table_is_not_followed_as_it_is_published(publisher, memory_pipeline):
     publisher.execute(SCHEMA)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catch_up()
     assert seen(bridge) == []
     publisher.execute("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (2, 'new')")
@@ -50,13 +50,13 @@ def test_a_table_is_not_followed_as_it_is_published(spark, publisher, pipeline):
     publisher.execute("INSERT INTO t VALUES (3, 'newer'); INSERT INTO o VALUES (2, 'fine')")
     bridge.catch_up()
     for table in ("t", "o", "r"):
-        assert differences(spark, bridge.path(table), publisher, table) == []
+        assert differences(bridge.spark, bridge.path(table), publisher, table) == []
 
 
-def test_a_table_is_had_again_after_a_refresh_has_removed_it(spark, publisher, pipeline):
+def test_a_table_is_had_again_after_a_refresh_has_removed_it(publisher, memory_pipeline):
     """O11: dropped, refreshed away, created again; the warning's command copies it over its own rows."""
     publisher.execute(SCHEMA)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catch_up()
     name = bridge.subscription.name
     publisher.execute("DROP TABLE t")
@@ -76,4 +76,4 @@ def test_a_table_is_had_again_after_a_refresh_has_removed_it(spark, publisher, p
     publisher.execute("INSERT INTO t VALUES (8, 'follows')")
     bridge.catch_up()
     assert seen(bridge) == []
-    assert differences(spark, bridge.path("t"), publisher, "t") == []
+    assert differences(bridge.spark, bridge.path("t"), publisher, "t") == []

@@ -37,12 +37,12 @@ def stopped(native):
         time.sleep(0.1)
 
 
-def test_a_table_is_renamed(spark, publisher, pipeline):
+def test_a_table_is_renamed(publisher, memory_pipeline):
     """Also where the catalog has the new name, or the old one again, when the stream is still behind."""
     publisher.execute(STATEMENTS)
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
         native.wait_caught_up()
-        bridge = pipeline()
+        bridge = memory_pipeline()
         bridge.catch_up()
         publisher.execute(RENAMED)
         publisher.execute(UNDER_THE_NEW_NAME)
@@ -63,4 +63,4 @@ def test_a_table_is_renamed(spark, publisher, pipeline):
     bridge.catch_up()
     assert [rel.qualified_name for rel in bridge.catalog.rels(name)] == ["archive.moved", "public.back", "public.new"]
     for table in ("new", "archive.moved", "back"):
-        assert differences(spark, bridge.path(table), publisher, table) == []
+        assert differences(bridge.spark, bridge.path(table), publisher, table) == []

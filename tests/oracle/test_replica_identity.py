@@ -185,6 +185,7 @@ CHANGING = """
 """
 
 
+@pytest.mark.soak  # a minute; `tests.bridge.apply.test_applier` has parts that are applied or not at all
 def test_rows_that_are_found_by_other_columns_within_a_transaction(spark, publisher, pipeline):
     """The identity becomes another, a table without a key gets other columns: a commit for each part, and all or none.
 

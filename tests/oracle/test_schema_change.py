@@ -98,13 +98,13 @@ IN_LATER_BATCHES = (
 
 
 @pytest.fixture
-def equal(spark, publisher):
+def equal(publisher):
     """Whether a table is the publisher's, in the publisher's columns."""
 
     def compare(bridge, table):
         query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
         columns = [name for (name,) in publisher.query(query, (table,))]
-        assert differences(spark, bridge.path(table), publisher, table, columns) == []
+        assert differences(bridge.spark, bridge.path(table), publisher, table, columns) == []
 
     return compare
 
@@ -175,7 +175,7 @@ WHILE_STOPPED = (
 
 
 @pytest.mark.parametrize("own_definitions", [False, True], ids=["server", "definitions"])
-def test_all_of_it_while_the_bridge_is_stopped(publisher, pipeline, equal, tmp_path, own_definitions):
+def test_all_of_it_while_the_bridge_is_stopped(publisher, memory_pipeline, equal, tmp_path, own_definitions):
     """A column replaced by its like, or unpublished for a while; a later key; a type of text only; a dropped table.
 
     A column that was replaced twice is not among them: which one the stream speaks of cannot be told, only warned of.
@@ -185,7 +185,7 @@ def test_all_of_it_while_the_bridge_is_stopped(publisher, pipeline, equal, tmp_p
     publisher.execute(f"CREATE PUBLICATION pub FOR TABLE {tables}, away")
     file = tmp_path / "definitions.sql"
     file.write_text(f"CREATE PUBLICATION pub FOR TABLE {tables}, away;")
-    bridge = pipeline(**({"publication_definitions": str(file)} if own_definitions else {}))
+    bridge = memory_pipeline(**({"publication_definitions": str(file)} if own_definitions else {}))
     bridge.catch_up()
     for statement in WHILE_STOPPED:
         publisher.execute(statement)
@@ -205,10 +205,10 @@ def test_all_of_it_while_the_bridge_is_stopped(publisher, pipeline, equal, tmp_p
     assert set(bridge.rows("away")[0]) == {"id", "a", "c"}
 
 
-def test_strict_is_postgresqls_own_rule(publisher, pipeline):
+def test_strict_is_postgresqls_own_rule(publisher, memory_pipeline):
     """A column that the target lacks is an error; one that the publisher lacks is left alone."""
     publisher.execute(U + "CREATE PUBLICATION pub FOR ALL TABLES")
-    bridge = pipeline(schema_evolution="strict")
+    bridge = memory_pipeline(schema_evolution="strict")
     bridge.catch_up()
     publisher.execute("ALTER TABLE u DROP old")
     publisher.execute("INSERT INTO u VALUES (5, 5); UPDATE u SET id = 6 WHERE id = 1")

@@ -21,31 +21,31 @@ def test_the_server_cannot_send_a_transaction(publisher, tmp_path):
         "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE sound (id int PRIMARY KEY);"
         "CREATE PUBLICATION pub FOR TABLE t WHERE (1 / id > -5), sound"
     )
-    with bridge(publisher, tmp_path) as (pipeline, rows):
-        pipeline.catch_up()
+    with bridge(publisher, tmp_path) as (memory_pipeline, rows):
+        memory_pipeline.catch_up()
         publisher.execute("INSERT INTO sound VALUES (1)")
         publisher.execute("BEGIN; INSERT INTO t VALUES (0, 1); INSERT INTO sound VALUES (2); COMMIT")
         publisher.execute("INSERT INTO t VALUES (5, 1)")
         publisher.execute("INSERT INTO sound VALUES (3)")
         with pytest.raises(StreamError, match="division by zero") as raised:
-            pipeline.catch_up()
-        name, finish_lsn = pipeline.subscription.name, raised.value.finish_lsn
+            memory_pipeline.catch_up()
+        name, finish_lsn = memory_pipeline.subscription.name, raised.value.finish_lsn
         assert finish_lsn is not None
         command = remedies.skip(name, finish_lsn)
         assert raised.value.hint == f"the change is in the WAL; to skip its transaction, run: {command}"
         assert rows("sound") == [{"id": 1}]
-        type_in(pipeline, command)
-        pipeline.catch_up()
-        assert pipeline.catalog.skip_lsn(name) is None
+        type_in(memory_pipeline, command)
+        memory_pipeline.catch_up()
+        assert memory_pipeline.catalog.skip_lsn(name) is None
         assert (rows("sound"), rows("t")) == ([{"id": 1}, {"id": 3}], [{"id": 5, "v": 1}])
         publisher.execute("UPDATE t SET v = 2 WHERE id = 5")
-        pipeline.catch_up()
+        memory_pipeline.catch_up()
         assert rows("t") == [{"id": 5, "v": 2}]
 
 
-def said(pipeline):
+def said(memory_pipeline):
     """The subscription's last error."""
-    error = pipeline.catalog.last_error(pipeline.subscription.name)
+    error = memory_pipeline.catalog.last_error(memory_pipeline.subscription.name)
     return "" if error is None else error.message
 
 
@@ -62,26 +62,26 @@ def test_the_server_cannot_send_it_to_added_tables_either(publisher, tmp_path, m
         if point == "table_copied" and bad:
             publisher.execute(bad.pop())
 
-    with bridge(publisher, tmp_path) as (pipeline, rows):
-        pipeline.catch_up()
-        name = pipeline.subscription.name
+    with bridge(publisher, tmp_path) as (memory_pipeline, rows):
+        memory_pipeline.catch_up()
+        name = memory_pipeline.subscription.name
         publisher.execute("ALTER PUBLICATION pub ADD TABLE t WHERE (1 / id > -5)")
-        refresh.ask(pipeline.catalog, name, [None], copy_data=True)
+        refresh.ask(memory_pipeline.catalog, name, [None], copy_data=True)
         monkeypatch.setattr(faults, "_action", reached)
-        worker = pipeline.worker(until_caught_up=False)
+        worker = memory_pipeline.worker(until_caught_up=False)
         worker.thread.start()
         try:
-            wait_until(lambda: pipeline.catalog.last_error(sync_name(name)) is not None)
-            wait_until(lambda: "pgbridge skip" in said(pipeline))
-            type_in(pipeline, re.findall("pgbridge skip .*", said(pipeline))[0])
-            wait_until(lambda: pipeline.catalog.subscription(sync_name(name)) is None)
+            wait_until(lambda: memory_pipeline.catalog.last_error(sync_name(name)) is not None)
+            wait_until(lambda: "pgbridge skip" in said(memory_pipeline))
+            type_in(memory_pipeline, re.findall("pgbridge skip .*", said(memory_pipeline))[0])
+            wait_until(lambda: memory_pipeline.catalog.subscription(sync_name(name)) is None)
         finally:
             end(worker)
-        pipeline.catch_up()
+        memory_pipeline.catch_up()
         assert not bad
         assert [row["id"] for row in rows("t")] == [1, 2]
         publisher.execute("UPDATE t SET v = 3 WHERE id = 2")
-        pipeline.catch_up()
+        memory_pipeline.catch_up()
         assert rows("t") == [{"id": 1, "v": 1}, {"id": 2, "v": 3}]
 
 
@@ -91,19 +91,19 @@ def test_what_was_prepared_in_binary_form_and_cannot_be_read(publisher, tmp_path
         "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE sound (id int PRIMARY KEY);"
         "CREATE PUBLICATION pub FOR TABLE t, sound"
     )
-    with bridge(publisher, tmp_path, two_phase=True) as (pipeline, rows):
-        pipeline.catch_up()
+    with bridge(publisher, tmp_path, two_phase=True) as (memory_pipeline, rows):
+        memory_pipeline.catch_up()
         publisher.execute("ALTER TABLE t ADD p point")
         publisher.execute("BEGIN; INSERT INTO t VALUES (1, '(1,2)'); PREPARE TRANSACTION 'read_from_text_only'")
         publisher.execute("COMMIT PREPARED 'read_from_text_only'")
         publisher.execute("ALTER TABLE t DROP p; INSERT INTO sound VALUES (1)")
         with pytest.raises(ApplyError, match="in binary form, which is read from text only") as raised:
-            pipeline.catch_up()
+            memory_pipeline.catch_up()
         commands = re.findall(r"pgbridge [^;]*", raised.value.hint)
         assert [command.split()[1] for command in commands] == ["skip", "refresh"]
         for command in commands:
-            type_in(pipeline, command)
-            pipeline.catch_up()
+            type_in(memory_pipeline, command)
+            memory_pipeline.catch_up()
         assert ([row["id"] for row in rows("t")], rows("sound")) == ([1], [{"id": 1}])
 
 
@@ -111,13 +111,13 @@ def test_a_culprit_that_is_not_known(publisher, tmp_path):
     """A slot with two_phase: the printed command copies all tables afresh, behind it."""
     publisher.needs(15)
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t WHERE (1 / id > -5)")
-    with bridge(publisher, tmp_path, two_phase=True) as (pipeline, rows):
-        pipeline.catch_up()
+    with bridge(publisher, tmp_path, two_phase=True) as (memory_pipeline, rows):
+        memory_pipeline.catch_up()
         publisher.execute("BEGIN; INSERT INTO t VALUES (0); DELETE FROM t; COMMIT; INSERT INTO t VALUES (1)")
         with pytest.raises(StreamError, match="its transaction is not known") as raised:
-            pipeline.catch_up()
-        type_in(pipeline, raised.value.hint.partition("run: ")[2])
-        pipeline.catch_up()
+            memory_pipeline.catch_up()
+        type_in(memory_pipeline, raised.value.hint.partition("run: ")[2])
+        memory_pipeline.catch_up()
         publisher.execute("INSERT INTO t VALUES (2)")
-        pipeline.catch_up()
+        memory_pipeline.catch_up()
         assert [row["id"] for row in rows("t")] == [1, 2]

@@ -11,8 +11,7 @@ import shlex
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -26,13 +25,10 @@ from bridge.commands.status import problems, render
 from bridge.monitor.document import collect, not_ready
 from bridge.runtime import faults
 from bridge.runtime.errors import NeedsResync, TargetError
-from tests.fix_bridge import Pipeline, config_of
+from tests.fix_bridge import WithoutCommitLog, config_of
 from tests.oracle.delta import unequal
 from tests.oracle.memory_tables import in_memory
 from tests.oracle.native import DatabaseRows, NativeSubscriber
-
-if TYPE_CHECKING:
-    from bridge.service.subscriber import SubscriptionWorker
 
 WAITING = ("typed", "cased", "reserved", "filled", "root")
 SCHEMA = """
@@ -64,15 +60,6 @@ def changes(number: int) -> list[str]:
     ]
 
 
-class MemoryPipeline(Pipeline):
-    """Without the table of its commits."""
-
-    def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
-        worker = super().worker(until_caught_up=until_caught_up)
-        worker._commit_log = mock.create_autospec(worker._commit_log)
-        return worker
-
-
 @pytest.fixture
 def subscribed(publisher, tmp_path):
     """Makes a subscription with tables in memory; the server has the publications, or `definitions` re-applies one."""
@@ -85,7 +72,7 @@ def subscribed(publisher, tmp_path):
                 file.write_text(definitions)
                 options["publication_definitions"] = str(file)
             spark: Any = stack.enter_context(in_memory())
-            made = MemoryPipeline(spark, publisher, tmp_path / "bridge", **options)
+            made = WithoutCommitLog(spark, publisher, tmp_path / "bridge", **options)
             stack.callback(made.catalog.close)
             return made
 

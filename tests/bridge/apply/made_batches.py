@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+from bridge.apply import applier as module
 from bridge.apply.applier import Applier
 from bridge.apply.context import Context
 from bridge.apply.undo import BatchUndo
 from bridge.batch.batch import Batch
 from bridge.config.config import Subscription
-from bridge.lake.log.durable import LocalTables
 from bridge.runtime import faults, log
-from bridge.spark.session import fork
+from bridge.spark import session
 from protocol.lsn import Lsn
 
 
@@ -22,12 +22,14 @@ def context(spark, catalog, name="sub", **options):
 
 
 def applier(spark, catalog, *, conflict="error", unrepresentable="error", **options):
-    return Applier(context(fork(spark), catalog, conflict=conflict, unrepresentable=unrepresentable), **options)
+    shared = context(session.fork(spark), catalog, conflict=conflict, unrepresentable=unrepresentable)
+    return Applier(shared, **options)
 
 
 def settling(spark, catalog, messages_path=None):
     """What a later process has for the batch that an earlier one has left."""
-    return BatchUndo(context(fork(spark), catalog), messages_path, LocalTables())
+    local = module.LocalTables()  # type: ignore[attr-defined]  # perhaps that of tables in memory
+    return BatchUndo(context(session.fork(spark), catalog), messages_path, local)
 
 
 def batch(*tables):

@@ -1,4 +1,4 @@
-"""A Delta table of an id and a note, and changes to it."""
+"""A table of an id and a note, Delta's or in memory, and changes to it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from bridge.lake.create import create_table
 from bridge.lake.schema import target_schema_of
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve
+from tests.oracle.delta import delta_table
+from tests.oracle.memory_tables import MemoryTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
 
 
-def empty_target(spark: SparkSession, folder: Path, name: str = "t") -> Target:
+def empty_target(spark: SparkSession | MemoryTables, folder: Path, name: str = "t") -> Target:
     """Make an empty table."""
     path = str(folder / name)
+    if isinstance(spark, MemoryTables):
+        spark.put_foreign(path, {"id": pa.int64(), "note": pa.string()})
+        return Target("public", name, path, spark.schema(path) or ())
     schema = spark.createDataFrame([], "id long, note string").schema
     create_table(spark, path, schema)
     return Target("public", name, path, target_schema_of(schema))
@@ -54,6 +59,6 @@ def changes_of(rows: Sequence[tuple[Any, ...]], key: pa.DataType, *others: pa.Da
     )
 
 
-def content(spark: SparkSession, target: Target) -> list[tuple[Any, ...]]:
+def content(spark: SparkSession | MemoryTables, target: Target) -> list[tuple[Any, ...]]:
     """Its rows, sorted."""
-    return sorted(tuple(row) for row in spark.read.format("delta").load(target.path).collect())
+    return sorted(tuple(row.values()) for row in delta_table(spark, target.path).to_pylist())

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
+from bridge.apply import applier as applier_module
 from bridge.apply.applier import Applier
 from bridge.batch.batch import Batch
 from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.effects.events import INSERT
 from bridge.lake.commit import messages
-from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table_position import table_position
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
-from bridge.spark.session import fork
+from bridge.spark import session
 from protocol.codec.messages import LogicalMessage
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Transaction
@@ -36,69 +36,69 @@ def test_a_commit_whose_answer_was_lost_is_found_and_taken_back(spark, catalog, 
 
 
 @pytest.mark.parametrize("settle", ["undo", "keep"])
-def test_a_commit_of_an_earlier_life_that_comes_late_is_left_out(spark, catalog, target, settle):
+def test_a_commit_of_an_earlier_life_that_comes_late_is_left_out(tables, catalog, target, settle):
     """The batch was begun by a daemon that was killed, and its Spark outlives it."""
     mine = changes(target, (INSERT, None, 1, "a"))
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
     stamp = CommitStamp(catalog.subscription("sub").batch_app_id, Lsn(0x10), Lsn(0x20))
-    getattr(settling(spark, catalog), settle)()
+    getattr(settling(tables, catalog), settle)()
     assert catalog.batch("sub") is None
-    late = fork(spark)
+    late = session.fork(tables)
     with stamped(late, stamp):
-        apply_table(late, mine)
-    assert content(spark, target) == []
-    applier(spark, catalog).apply(batch(mine))
-    assert content(spark, target) == [(1, "a")]
+        applier_module.apply_table(late, mine, conflicts=lambda _: None)  # type: ignore[attr-defined]  # perhaps that of tables in memory
+    assert content(tables, target) == []
+    applier(tables, catalog).apply(batch(mine))
+    assert content(tables, target) == [(1, "a")]
 
 
 def committed(spark, target, lsn, id_, app_id="pgbridge/None/sub/inc/0", *, start_lsn=0x10):
     """Commit a row as a batch up to there."""
-    session = fork(spark)
-    with stamped(session, CommitStamp(app_id, Lsn(start_lsn), Lsn(lsn))):
-        apply_table(session, changes(target, (INSERT, None, id_, "a")))
+    forked = session.fork(spark)
+    with stamped(forked, CommitStamp(app_id, Lsn(start_lsn), Lsn(lsn))):
+        applier_module.apply_table(forked, changes(target, (INSERT, None, id_, "a")), conflicts=lambda _: None)  # type: ignore[attr-defined]  # perhaps that of tables in memory
 
 
-def operations(spark, target):
-    return [row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{target.path}`").collect()][::-1]
+def operations(tables, target):
+    return [commit["commitInfo"]["operation"] for commit in tables.log(target.path)]
 
 
-def test_a_batch_that_was_cut_short_is_kept_by_the_tables_that_have_it(spark, catalog, target, strict):
+def test_a_batch_that_was_cut_short_is_kept_by_the_tables_that_have_it(tables, catalog, target, strict):
     """Only the one that lacks it gets a commit, which is empty; the next batches have another application id."""
     for of in (target, strict):
         catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
     assert catalog.subscription("sub").batch_app_id == "pgbridge/None/sub/inc/0"
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path, strict.path)))
-    committed(spark, target, 0x20, 1)
-    before = operations(spark, target), operations(spark, strict)
-    settling(spark, catalog).keep()
+    committed(tables, target, 0x20, 1)
+    before = operations(tables, target), operations(tables, strict)
+    settling(tables, catalog).keep()
     assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
-    assert (content(spark, target), content(spark, strict)) == ([(1, "a")], [])
-    assert (operations(spark, target), operations(spark, strict)) == (before[0], [*before[1], "WRITE"])
+    assert (content(tables, target), content(tables, strict)) == ([(1, "a")], [])
+    assert (operations(tables, target), operations(tables, strict)) == (before[0], [*before[1], "WRITE"])
     row = catalog.subscription("sub")
     assert row.epoch == 1
-    positions = [table_position(spark, of.path, row, "sub", Lsn(0)) for of in (target, strict)]
+    positions = [table_position(tables, of.path, row, "sub", Lsn(0)) for of in (target, strict)]
     assert [(position.lsn, position.epoch) for position in positions] == [(0x20, 0), (0, 1)]
-    settling(spark, catalog).keep()
+    settling(tables, catalog).keep()
     assert catalog.subscription("sub").epoch == 1, "there is no batch"
 
 
-def test_tables_of_other_batches_are_left_alone(spark, catalog, target, strict):
+def test_tables_of_other_batches_are_left_alone(tables, catalog, target, strict):
     for of in (target, strict):
         catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
-    before = operations(spark, strict)
+    before = operations(tables, strict)
     for settle in ("keep", "undo"):
         catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
-        getattr(settling(spark, catalog), settle)()
-    assert operations(spark, strict) == before
+        getattr(settling(tables, catalog), settle)()
+    assert operations(tables, strict) == before
 
 
-def test_a_batch_of_an_earlier_version_may_have_any_table(spark, catalog, target, strict):
+def test_a_batch_of_an_earlier_version_may_have_any_table(tables, catalog, target, strict):
     for of in (target, strict):
         catalog.put_rel("sub", RelRow("public", of.name, "r", Lsn(0), of.path))
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20)))
-    committed(spark, strict, 0x20, 1)
-    settling(spark, catalog).undo()
-    assert content(spark, strict) == []
+    committed(tables, strict, 0x20, 1)
+    settling(tables, catalog).undo()
+    assert content(tables, strict) == []
 
 
 def test_a_table_that_is_gone_does_not_hold_up_the_others(spark, catalog, target, tmp_path):
@@ -110,11 +110,11 @@ def test_a_table_that_is_gone_does_not_hold_up_the_others(spark, catalog, target
         assert catalog.batch("sub") is None
 
 
-def test_keeping_that_is_cut_short_is_done_again(spark, catalog, target):
+def test_keeping_that_is_cut_short_is_done_again(tables, catalog, target):
     """Also once its flush has begun: then it is undone, for nobody knows whether that flush failed."""
     catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x20), tables=(target.path,)))
-    committed(spark, target, 0x20, 1)
+    committed(tables, target, 0x20, 1)
 
     def cut(_name):
         raise Cut
@@ -122,70 +122,70 @@ def test_keeping_that_is_cut_short_is_done_again(spark, catalog, target):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog, "drop_batch", cut)
         with pytest.raises(Cut):
-            settling(spark, catalog).keep()
-    assert content(spark, target) == [(1, "a")]
+            settling(tables, catalog).keep()
+    assert content(tables, target) == [(1, "a")]
     intent = catalog.batch("sub")
     assert intent is not None
     assert intent.must_be_undone
-    settling(spark, catalog).undo()
-    assert (content(spark, target), catalog.batch("sub")) == ([], None)
+    settling(tables, catalog).undo()
+    assert (content(tables, target), catalog.batch("sub")) == ([], None)
 
 
-def test_an_undo_leaves_what_earlier_attempts_have_left(spark, catalog, target):
+def test_an_undo_leaves_what_earlier_attempts_have_left(tables, catalog, target):
     """A batch up to 0/20 was kept; the one up to 0/30, which this table's position does not reach, is taken back."""
     catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
-    committed(spark, target, 0x20, 1)
+    committed(tables, target, 0x20, 1)
     catalog.begin_batch("sub", BatchIntent(Lsn(0x10), Lsn(0x30), tables=(target.path,)))
-    committed(spark, target, 0x30, 2)
-    settling(spark, catalog).undo()
-    assert content(spark, target) == [(1, "a")]
+    committed(tables, target, 0x30, 2)
+    settling(tables, catalog).undo()
+    assert content(tables, target) == [(1, "a")]
 
 
 # --- what is beyond the origin when a transaction is skipped ----------------------------------------------------------
 
 
-def test_what_tables_have_beyond_the_origin_is_brought_back(spark, catalog, target, strict):
+def test_what_tables_have_beyond_the_origin_is_brought_back(tables, catalog, target, strict):
     """The batch up to 0/20 was kept by one table; a transaction in it is skipped as a whole."""
     catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
     catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
-    committed(spark, target, 0x10, 1, start_lsn=0)
-    committed(spark, target, 0x20, 2)
-    bridge = applier(spark, catalog)
+    committed(tables, target, 0x10, 1, start_lsn=0)
+    committed(tables, target, 0x20, 2)
+    bridge = applier(tables, catalog)
     assert bridge.bring_back()
-    assert content(spark, target) == [(1, "a")]
+    assert content(tables, target) == [(1, "a")]
     assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
     assert {rel.since_lsn for rel in catalog.rels("sub")} == {0}, "read from its log at the next start"
-    assert table_position(spark, target.path, catalog.subscription("sub"), "sub", Lsn(0x10)).lsn == 0x10
-    commits = len(operations(spark, target))
+    assert table_position(tables, target.path, catalog.subscription("sub"), "sub", Lsn(0x10)).lsn == 0x10
+    commits = len(operations(tables, target))
     assert not bridge.bring_back()
-    assert len(operations(spark, target)) == commits
+    assert len(operations(tables, target)) == commits
 
 
-def test_a_copy_beyond_the_origin_is_no_reason_to_begin_again(spark, catalog, target):
+def test_a_copy_beyond_the_origin_is_no_reason_to_begin_again(tables, catalog, target):
     """Only what batches have committed after it is brought back."""
     catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0x30), target.path, position=Lsn(0x30)))
-    committed(spark, target, 0x30, 1, "pgbridge/None/sub/inc/copy", start_lsn=0x30)
-    assert not applier(spark, catalog).bring_back()
-    committed(spark, target, 0x40, 2, start_lsn=0x30)
+    committed(tables, target, 0x30, 1, "pgbridge/None/sub/inc/copy", start_lsn=0x30)
+    assert not applier(tables, catalog).bring_back()
+    committed(tables, target, 0x40, 2, start_lsn=0x30)
     (rel,) = catalog.rels("sub")
     catalog.put_rel("sub", replace(rel, position=Lsn(0x40)))
-    assert applier(spark, catalog).bring_back()
-    assert content(spark, target) == [(1, "a")]
-    assert table_position(spark, target.path, catalog.subscription("sub"), "sub", Lsn(0x30)).lsn == 0x30
+    assert applier(tables, catalog).bring_back()
+    assert content(tables, target) == [(1, "a")]
+    assert table_position(tables, target.path, catalog.subscription("sub"), "sub", Lsn(0x30)).lsn == 0x30
     (rel,) = catalog.rels("sub")
     assert rel.since_lsn == 0x30
 
 
-def test_bringing_back_that_is_cut_short_is_ended_at_the_next_start(spark, catalog, target):
+def test_bringing_back_that_is_cut_short_is_ended_at_the_next_start(tables, catalog, target):
     catalog.put_rel("sub", RelRow("public", "t", "s", Lsn(0), target.path, position=Lsn(0x20)))
-    committed(spark, target, 0x20, 2)
+    committed(tables, target, 0x20, 2)
     with failing(Cut(), "table_restored"), pytest.raises(Cut):
-        applier(spark, catalog).bring_back()
+        applier(tables, catalog).bring_back()
     intent = catalog.batch("sub")
     assert intent == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
     assert intent.tables == (target.path,)
-    settling(spark, catalog).undo()
-    assert (content(spark, target), catalog.batch("sub")) == ([], None)
+    settling(tables, catalog).undo()
+    assert (content(tables, target), catalog.batch("sub")) == ([], None)
 
 
 # --- an undo that is cut short, or meets others -----------------------------------------------------------------------
@@ -195,21 +195,21 @@ def test_bringing_back_that_is_cut_short_is_ended_at_the_next_start(spark, catal
 @pytest.mark.parametrize(
     "error", [Cut(), pytest.param(PySparkException("again"), marks=pytest.mark.soak)], ids=["crash", "error"]
 )
-def test_an_undo_that_is_cut_short_is_ended_before_anything_else(spark, catalog, target, strict, point, error):
+def test_an_undo_that_is_cut_short_is_ended_before_anything_else(tables, catalog, target, strict, point, error):
     """By a crash, or by an error of its own, which is told beside the one it was for."""
     catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
     catalog.put_rel("sub", RelRow("public", "strict", "r", Lsn(0), strict.path))
     bad = batch(changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a")))
     with failing(error, point), pytest.raises((Cut, ApplyError)) as caught:
-        applier(spark, catalog).apply(bad)
+        applier(tables, catalog).apply(bad)
     if isinstance(caught.value, ApplyError):
         assert "small" in str(caught.value)
         assert "not undone yet: again" in str(caught.value)
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20), undoing=True)
-    settling(spark, catalog).undo()
-    assert content(spark, target) == []
+    settling(tables, catalog).undo()
+    assert content(tables, target) == []
     assert (catalog.batch("sub"), catalog.subscription("sub").epoch) == (None, 1)
-    settling(spark, catalog).undo()
+    settling(tables, catalog).undo()
     assert catalog.subscription("sub").epoch == 1
 
 
@@ -246,7 +246,7 @@ def test_a_failed_batchs_messages_are_deleted_and_nobody_elses(spark, catalog, t
     messages.ensure(spark, path)
     catalog.register("other", enabled=True)
     catalog.create_origin("other", Lsn(0x10), "inc", [])
-    other = Applier(context(fork(spark), catalog, "other"), messages_path=path)
+    other = Applier(context(session.fork(spark), catalog, "other"), messages_path=path)
     ours = applier(spark, catalog, messages_path=path)
 
     def at(lsn, finish_lsn=None):
@@ -304,7 +304,7 @@ def test_messages_of_held_batches_come_again(spark, catalog, target, tmp_path):
     bridge.apply(replace(batch(), with_messages=[at(0x18)]))
     assert bridge.holds
     before = Batch(Lsn(0), Lsn(0x10), Lsn(0x0F), 6, 1, 1, [], with_messages=[at(0x10)])
-    append = fork(spark)
+    append = session.fork(spark)
     messages.append(append, "sub", before.messages, path)
     for _ in range(2):
         settling(spark, catalog, path).keep()

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from bridge.demo import server as module
 from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.server import EmbeddedPostgres
 
@@ -151,6 +152,7 @@ def test_second_start_is_refused(private_server):
 def test_too_slow_a_start_is_given_up(private_server, monkeypatch):
     private_server.stop("immediate")
     monkeypatch.setattr(private_server, "_start_timeout_s", 0.0)
+    monkeypatch.setattr(module, "_ESCALATE_S", 1.0)  # so early, the server may not see its signal
     with pytest.raises(EmbeddedPostgresError, match="was not ready after 0 s"):
         private_server.start()
     assert not private_server.running

@@ -25,6 +25,7 @@ def files(bridge):
     return bridge.spark.sql(f"DESCRIBE DETAIL delta.`{bridge.path('t')}`").collect()[0].numFiles
 
 
+@pytest.mark.soak  # 20 s; `test_maintenance` says when, `test_maintenance_spark` what
 @pytest.mark.usefixtures("eager")
 def test_files_stay_few_while_batches_come(spark, publisher, pipeline):
     publisher.execute(SETUP)

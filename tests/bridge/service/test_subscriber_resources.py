@@ -46,11 +46,11 @@ def locked(bridge):
 
 
 @pytest.mark.parametrize("unusable", [full, locked])
-def test_the_state_directory_cannot_be_written(publisher, pipeline, unusable, monkeypatch):
+def test_the_state_directory_cannot_be_written(publisher, memory_pipeline, unusable, monkeypatch):
     """The worker goes on trying, and goes on when it can; then status has the error until a batch is applied."""
     monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.2)
     publisher.execute(SETUP)
-    bridge = pipeline(workers__retry_max_s=0.5)
+    bridge = memory_pipeline(workers__retry_max_s=0.5)
     bridge.catalog.close()
     bridge.catalog = Catalog(catalog_path(bridge.folder / "state"))
     worker = running(bridge)

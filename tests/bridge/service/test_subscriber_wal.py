@@ -17,7 +17,7 @@ import pytest
 from bridge.demo.server import EmbeddedPostgres
 from protocol.lsn import Lsn
 from tests.bridge.subscribed import end, running, wait_until
-from tests.fix_bridge import Pipeline
+from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.fix_postgres import TEST_SETTINGS, Publisher, Server
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Load(threading.Thread):
 @pytest.mark.parametrize(
     "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.soak) for name in CASES]
 )
-def test_an_idle_publication_never_pins_wal(private_server, spark, tmp_path, name):
+def test_an_idle_publication_never_pins_wal(private_server, tables, tmp_path, name):
     """The slot follows at any time of the load, and nothing is committed to the table for it."""
     case = CASES[name]
     publisher = Publisher(private_server, f"wal_{list(CASES).index(name)}")
@@ -162,7 +162,7 @@ def test_an_idle_publication_never_pins_wal(private_server, spark, tmp_path, nam
         other = Publisher(private_server, f"{publisher.name}_other")
         other.execute(BUSY)
         other.close()
-        bridge = Pipeline(spark, publisher, tmp_path, **case.options)
+        bridge = WithoutCommitLog(tables, publisher, tmp_path, **case.options)
         with closing(bridge.catalog), closing(Slot(private_server, bridge.subscription.slot_name)) as slot:
             worker = running(bridge)
             try:

@@ -143,6 +143,7 @@ def test_the_class_path_is_for_one_launch():
     assert "SPARK_DIST_CLASSPATH" not in os.environ
 
 
+@pytest.mark.soak  # 12 s for what nobody would lose but time by
 def test_generated_classes_are_compiled_once(spark):
     """Spark's default would compile those of twenty tables again and again."""
     assert int(spark.conf.get("spark.sql.codegen.cache.maxEntries")) == int(

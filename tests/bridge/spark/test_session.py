@@ -52,7 +52,8 @@ def test_the_rows_for_which_the_heap_is_large_enough():
     assert session.largest_row_bytes("spark://host:7077", {}) is None, "rows are at its executors, too"
 
 
-def test_a_jvm_that_lives_has_not_died(spark):
+def test_a_jvm_that_lives_has_not_died(spark, monkeypatch):
+    monkeypatch.setattr(session, "_ENDING_S", 0.2)
     assert session.died() is None
     assert session.lost(ConnectionRefusedError("of somebody else")) is None
 

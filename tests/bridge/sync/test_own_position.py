@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -19,10 +20,11 @@ from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.runtime.errors import TableAhead, TargetError
-from bridge.spark.session import fork
+from bridge.spark import session
 from bridge.sync.tablesync import TableSync
 from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
+from tests.oracle.memory_tables import MemoryTables
 
 SERVER = ServerHistory("7", 2, Lsn(0x900), left={1: Lsn(0x500)})
 FAMILY = "pgbridge/7/shop/inc"
@@ -32,9 +34,12 @@ class World:
     """A subscription whose origin is at 0/30, with one table that was copied at 0/10 and committed to at 0/20, 0/30."""
 
     def __init__(self, spark, folder, name="shop"):
-        self.session, self.path, self.name = fork(spark), str(folder / "t"), name
-        self.frame = self.session.createDataFrame([(1,)], "id int")
-        create_table(self.session, self.path, self.frame.schema)
+        self.session, self.path, self.name = session.fork(spark), str(folder / "t"), name
+        if isinstance(spark, MemoryTables):
+            spark.put_foreign(self.path, {"id": pa.int32()})
+        else:
+            self.frame = self.session.createDataFrame([(1,)], "id int")
+            create_table(self.session, self.path, self.frame.schema)
         self.catalog = Catalog(catalog_path(folder / "state"))
         for each in {"shop", name}:
             self.catalog.register(each, enabled=True)
@@ -51,7 +56,11 @@ class World:
     def commit(self, lsn, mark="0", *, timeline=1, **others):
         stamp = CommitStamp(f"pgbridge/7/{self.name}/inc/{mark}", Lsn(0), Lsn(lsn), timeline=timeline, **others)
         with stamped(self.session, stamp):
-            append_rows(self.frame, self.path)
+            if isinstance(self.session, MemoryTables):
+                rows = self.session.arrow(self.path).to_pylist()
+                self.session.put(self.path, self.session.schema(self.path), [*rows, {"id": 1}])
+            else:
+                append_rows(self.frame, self.path)
 
     def restore(self, version):
         self.session.sql(f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}").collect()
@@ -76,8 +85,9 @@ class World:
 
 
 @pytest.fixture
-def world(spark, tmp_path):
-    made = World(spark, tmp_path)
+def world(request, tmp_path):
+    """Its table is Delta's for a test that has `spark`."""
+    made = World(request.getfixturevalue("spark" if "spark" in request.fixturenames else "tables"), tmp_path)
     with closing(made.catalog):
         yield made
 
@@ -151,7 +161,7 @@ def test_a_table_that_was_restored_to_before_its_copy_is_behind(world):
         world.follow()
 
 
-def test_a_table_that_was_put_back_from_a_backup_is_behind(world, tmp_path):
+def test_a_table_that_was_put_back_from_a_backup_is_behind(spark, world, tmp_path):
     """Its log does not have the version to restore, so the hint does not name one."""
     backup = tmp_path / "backup"
     shutil.copytree(world.path, backup)
@@ -177,7 +187,7 @@ def test_a_later_epoch_in_a_tables_log_is_gone_on_with(world):
     assert world.rel.position == 0x40
 
 
-def test_a_restore_to_a_time_is_refused(world):
+def test_a_restore_to_a_time_is_refused(spark, world):
     history = world.session.sql(f"DESCRIBE HISTORY delta.`{world.path}`").collect()
     world.session.sql(f"RESTORE TABLE delta.`{world.path}` TO TIMESTAMP AS OF '{history[1].timestamp}'").collect()
     with pytest.raises(TargetError, match="version 4 is a RESTORE to a time"):
@@ -186,10 +196,10 @@ def test_a_restore_to_a_time_is_refused(world):
     assert len(world.follow()) == 1
 
 
-def test_a_table_of_a_tablesync_worker(spark, tmp_path):
+def test_a_table_of_a_tablesync_worker(tables, tmp_path):
     """It names the subscription in its hint; handed over, the subscription reads the same position."""
     name = sync_name("shop")
-    world = World(spark, tmp_path, name)
+    world = World(tables, tmp_path, name)
     with closing(world.catalog):
         (subscribed,) = world.follow().values()
         assert subscribed.lsn == 0x30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
@@ -85,7 +86,7 @@ def test_a_table_that_was_removed_before_is_copied_over_its_own_rows():
 
 
 @pytest.fixture
-def begun(spark, publisher, pipeline):
+def begun(publisher, memory_pipeline):
     """A bridge that has the tables `here` and `gone` of the publication, which now has `here`, `new` and `for.eign`.
 
     At the place of the last one there is a Delta table with somebody's row.
@@ -95,12 +96,11 @@ def begun(spark, publisher, pipeline):
     publisher.execute('CREATE PUBLICATION pub FOR TABLE here, new, "for.eign"')
 
     def make(**options):
-        bridge = pipeline(**options)
+        bridge = memory_pipeline(**options)
         path = f"{bridge.subscription.warehouse}/public"
         rels = [RelRow("public", name, "r", Lsn(1), f"{path}/{name}") for name in ("here", "gone")]
         bridge.catalog.create_origin(bridge.subscription.name, Lsn(1), "abc", rels)
-        frame = spark.createDataFrame([(9, "somebody's")], "id int, t string")
-        frame.write.format("delta").save(f"{path}/for.eign")
+        bridge.spark.put_foreign(f"{path}/for.eign", {"id": pa.int32(), "t": pa.string()}, (9, "somebody's"))
         return bridge
 
     return make
@@ -148,7 +148,7 @@ def test_adopted(begun):
     assert states(bridge) == [{"here": "r"}, {"new": "i", "for.eign": "i"}]
 
 
-def test_without_a_copy_they_follow_at_once(spark, begun):
+def test_without_a_copy_they_follow_at_once(begun):
     """With what their Delta tables hold; one that is not there is made."""
     bridge = begun()
     taken(bridge, copy_data=False)
@@ -158,7 +158,7 @@ def test_without_a_copy_they_follow_at_once(spark, begun):
     assert bridge.catalog.subscription(sync_name(bridge.subscription.name)) is None
 
 
-def test_a_table_is_added_over_the_rows_that_its_delta_table_has(spark, begun):
+def test_a_table_is_added_over_the_rows_that_its_delta_table_has(begun):
     """By name it replaces anybody's rows; after it was removed only its own."""
     bridge = begun()
     assert taken(bridge, ("public", "for.eign")) == []
@@ -187,11 +187,10 @@ def test_copied_afresh(begun):
     assert states(bridge) == [{"gone": "r"}, {"here": "d"}]
 
 
-def test_a_target_that_does_not_fit(spark, begun):
+def test_a_target_that_does_not_fit(begun):
     bridge = begun()
-    spark.createDataFrame([], "id string, t string").write.format("delta").save(
-        f"{bridge.subscription.warehouse}/public/new"
-    )
+    new = f"{bridge.subscription.warehouse}/public/new"
+    bridge.spark.put_foreign(new, {"id": pa.string(), "t": pa.string()})
     events = taken(bridge, copy_data=False)
     assert states(bridge) == [{"here": "r", "for.eign": "r"}, {}]
     assert 'column "id" of target "public.new" is string' in events[0]["error"]

@@ -25,6 +25,7 @@ from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start, warn_without_identity
 from protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
+from tests.bridge.subscribed import released
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
@@ -42,26 +43,18 @@ def slots(publisher):
     ]
 
 
-def released(publisher, slot):
-    """Wait until the server has seen that the connection which streamed from the slot is closed."""
-    deadline = time.monotonic() + 60
-    while publisher.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [(True,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_the_slot_is_made_once_and_no_other_stays(publisher, pipeline):
+def test_the_slot_is_made_once_and_no_other_stays(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(slot_name="the_slot")
+    bridge = memory_pipeline(slot_name="the_slot")
     bridge.catch_up()
     bridge.catch_up()
     assert slots(publisher) == ["the_slot"]
 
 
 @pytest.mark.parametrize("two_phase", [False, True])
-def test_the_slot_is_made_with_two_phase_where_it_is_asked_for(publisher, pipeline, two_phase):
+def test_the_slot_is_made_with_two_phase_where_it_is_asked_for(publisher, memory_pipeline, two_phase):
     publisher.execute(SETUP)
-    pipeline(slot_name="phases", two_phase=two_phase).catch_up()
+    memory_pipeline(slot_name="phases", two_phase=two_phase).catch_up()
     slot = publisher.query("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'phases'")
     assert slot == [(two_phase,)]
 
@@ -95,19 +88,19 @@ def test_tables_without_an_identity_are_named_with_what_to_run(publisher):
     assert "public.Bare" not in [log["relation"] for log in logs]
 
 
-def test_a_slot_that_is_there_already_is_refused(publisher, pipeline):
+def test_a_slot_that_is_there_already_is_refused(publisher, memory_pipeline):
     publisher.execute(SETUP)
     publisher.query("SELECT pg_create_logical_replication_slot('taken', 'pgoutput')")
     with pytest.raises(PublisherError, match='replication slot "taken" already exists') as caught:
-        pipeline(slot_name="taken").catch_up()
+        memory_pipeline(slot_name="taken").catch_up()
     assert "create_slot = false" in caught.value.hint
     assert "pg_drop_replication_slot('taken')" in caught.value.hint
 
 
-def test_a_slot_made_just_before_a_crash_is_made_again(publisher, pipeline):
+def test_a_slot_made_just_before_a_crash_is_made_again(publisher, memory_pipeline):
     """The catalog said "creating" and the server has the slot: nobody has streamed from it."""
     publisher.execute(SETUP)
-    bridge = pipeline(slot_name="the_slot")
+    bridge = memory_pipeline(slot_name="the_slot")
     name = bridge.subscription.name
     (system_identifier,) = publisher.query("SELECT system_identifier::text FROM pg_control_system()")[0]
     publisher.query("SELECT pg_create_logical_replication_slot('the_slot', 'pgoutput')")
@@ -118,12 +111,12 @@ def test_a_slot_made_just_before_a_crash_is_made_again(publisher, pipeline):
 
 
 @pytest.mark.parametrize(("copy_data", "expected"), [(True, [1, 2, 3]), (False, [2, 3])])
-def test_an_existing_slot_is_used_as_it_stands(publisher, pipeline, copy_data, expected):
+def test_an_existing_slot_is_used_as_it_stands(publisher, memory_pipeline, copy_data, expected):
     """With a copy, rows are there once: what the copy has is not applied again from the slot."""
     publisher.execute(SETUP)
     publisher.query("SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")
     publisher.execute("INSERT INTO t VALUES (2)")
-    bridge = pipeline(slot_name="mine", create_slot=False, copy_data=copy_data)
+    bridge = memory_pipeline(slot_name="mine", create_slot=False, copy_data=copy_data)
     bridge.catch_up()
     publisher.execute("INSERT INTO t VALUES (3)")
     bridge.catch_up()
@@ -131,16 +124,16 @@ def test_an_existing_slot_is_used_as_it_stands(publisher, pipeline, copy_data, e
     assert slots(publisher) == ["mine"]
 
 
-def test_a_slot_that_is_not_there_is_named_with_what_to_run(publisher, pipeline):
+def test_a_slot_that_is_not_there_is_named_with_what_to_run(publisher, memory_pipeline):
     publisher.execute(SETUP)
     with pytest.raises(PublisherError, match='replication slot "mine" does not exist') as caught:
-        pipeline(slot_name="mine", create_slot=False).catch_up()
+        memory_pipeline(slot_name="mine", create_slot=False).catch_up()
     assert "pg_create_logical_replication_slot('mine', 'pgoutput')" in caught.value.hint
 
 
-def test_a_slot_that_somebody_moved_is_refused(publisher, pipeline):
+def test_a_slot_that_somebody_moved_is_refused(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(slot_name="moved")
+    bridge = memory_pipeline(slot_name="moved")
     bridge.catch_up()
     publisher.execute("INSERT INTO t VALUES (2)")
     released(publisher, "moved")
@@ -150,10 +143,10 @@ def test_a_slot_that_somebody_moved_is_refused(publisher, pipeline):
     assert ids(bridge) == [1]
 
 
-def test_a_slot_that_somebody_made_anew_is_refused(publisher, pipeline):
+def test_a_slot_that_somebody_made_anew_is_refused(publisher, memory_pipeline):
     """PEERS.md, debezium DBZ-5739 and supabase/etl#935: resuming on a new slot loses what came between."""
     publisher.execute(SETUP)
-    bridge = pipeline(slot_name="anew")
+    bridge = memory_pipeline(slot_name="anew")
     bridge.catch_up()
     released(publisher, "anew")
     publisher.query("SELECT pg_drop_replication_slot('anew')")
@@ -163,9 +156,9 @@ def test_a_slot_that_somebody_made_anew_is_refused(publisher, pipeline):
         bridge.catch_up()
 
 
-def test_a_dropped_slot_is_not_made_anew(publisher, pipeline):
+def test_a_dropped_slot_is_not_made_anew(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(slot_name="gone")
+    bridge = memory_pipeline(slot_name="gone")
     bridge.catch_up()
     released(publisher, "gone")
     publisher.query("SELECT pg_drop_replication_slot('gone')")
@@ -174,9 +167,9 @@ def test_a_dropped_slot_is_not_made_anew(publisher, pipeline):
     assert slots(publisher) == []
 
 
-def test_the_connection_leads_to_another_server(publisher, pipeline):
+def test_the_connection_leads_to_another_server(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catch_up()
     row = bridge.catalog.subscription(bridge.subscription.name)
     bridge.catalog.set_slot(row.name, slot_name=row.slot_name, slot_state="ready", system_identifier="123")
@@ -321,9 +314,9 @@ def test_the_server_went_back_to_between_the_origin_and_a_table(private_server, 
     restored.catalog.close()
 
 
-def test_the_origin_begins_at_the_slots_consistent_point(publisher, pipeline):
+def test_the_origin_begins_at_the_slots_consistent_point(publisher, memory_pipeline):
     publisher.execute(SETUP)
     before = Lsn.parse(publisher.query("SELECT pg_current_wal_lsn()::text")[0][0])
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catch_up()
     assert bridge.remote_lsn() >= before

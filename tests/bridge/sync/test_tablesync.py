@@ -1,4 +1,7 @@
-"""The initial copy: states, what it refuses, and that it starts again after it was cut short."""
+"""The initial copy: states, what it refuses, and that it starts again after it was cut short.
+
+Where Delta has no part in it, the tables are in memory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from bridge.apply.context import Context
@@ -64,6 +68,10 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
     publisher.execute("INSERT INTO t VALUES (5, 'after it')")
     bridge.catch_up()
     assert ids(bridge) == [1, 2, 3, 4, 5]
+    copies = [one["commitInfo"] for one in bridge.commits("t") if one.get("txn", {}).get("appId", "").endswith("/copy")]
+    written = [info["operationParameters"] for info in copies]
+    whole = [entry for entry in written if entry.get("mode") == "Overwrite" and "predicate" not in entry]
+    assert len(whole) == 2, "the first copy, and one commit that swapped the second one in"
 
 
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
@@ -93,7 +101,9 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert ids(bridge, "two") == list(range(30000, 40001))
 
 
-@pytest.mark.parametrize("on_executors", [False, True], ids=["here", "on executors"])
+@pytest.mark.parametrize(
+    "on_executors", [pytest.param(False, marks=pytest.mark.soak), True], ids=["here", "on executors"]
+)
 def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch, on_executors):
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:
@@ -136,26 +146,25 @@ def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publishe
     assert (ids(bridge), bridge.state("t"), bridge.state("empty"), bridge.state("bad")) == ([1, 2, 3], "f", "f", "d")
 
 
-def test_a_target_with_rows_is_not_copied_into(spark, publisher, pipeline):
+def test_a_target_with_rows_is_not_copied_into(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     path = f"{bridge.subscription.warehouse}/public/t"
-    spark.createDataFrame([(9, "somebody's")], "id int, note string").write.format("delta").save(path)
+    bridge.spark.put_foreign(path, {"id": pa.int32(), "note": pa.string()}, (9, "somebody's"))
     with pytest.raises(TargetError, match=r"the Delta table at .*/public/t has rows already") as caught:
         bridge.catch_up()
     assert "copy_data = false" in caught.value.hint
-    assert spark.read.format("delta").load(path).count() == 1
+    assert bridge.spark.arrow(path).num_rows == 1
     assert bridge.state("empty") == "r"
     row = bridge.catalog.subscription(bridge.subscription.name)
     assert row.sync_error_count == 2, "of the first copy, and of the next try beside the stream"
 
 
-def test_an_empty_target_made_beforehand_is_used(spark, publisher, pipeline):
+def test_an_empty_target_made_beforehand_is_used(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     path = f"{bridge.subscription.warehouse}/public/t"
-    frame = spark.createDataFrame([], "own string, note string, id int")
-    frame.write.format("delta").save(path)
+    bridge.spark.put_foreign(path, {"own": pa.string(), "note": pa.string(), "id": pa.int32()})
     bridge.catch_up()
     assert ids(bridge) == [1, 2, 3]
     assert bridge.rows("t")[0]["own"] is None
@@ -211,11 +220,11 @@ def test_a_store_that_is_away_is_no_reason_to_replace_columns(spark, publisher, 
     assert spark.read.format("delta").load(path).dtypes == [("id", "bigint"), ("own", "string")]
 
 
-def test_a_target_with_another_type_is_refused(spark, publisher, pipeline):
+def test_a_target_with_another_type_is_refused(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     path = f"{bridge.subscription.warehouse}/public/t"
-    spark.createDataFrame([], "id string, note string").write.format("delta").save(path)
+    bridge.spark.put_foreign(path, {"id": pa.string(), "note": pa.string()})
     with pytest.raises(
         TargetError, match='column "id" of target "public.t" is string, but the published values are int'
     ):
@@ -233,9 +242,9 @@ def test_a_vanished_target_is_not_made_anew(publisher, pipeline):
         bridge.catch_up()
 
 
-def test_without_copy_data_tables_start_empty(publisher, pipeline):
+def test_without_copy_data_tables_start_empty(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(copy_data=False)
+    bridge = memory_pipeline(copy_data=False)
     bridge.catch_up()
     publisher.execute("INSERT INTO t VALUES (4, 'streamed')")
     bridge.catch_up()
@@ -243,9 +252,9 @@ def test_without_copy_data_tables_start_empty(publisher, pipeline):
     assert bridge.state("t") == "r"
 
 
-def test_another_subscriptions_table_is_refused(publisher, pipeline):
+def test_another_subscriptions_table_is_refused(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catalog.register("other", enabled=True)
     path = f"{bridge.subscription.warehouse}/public/t"
     bridge.catalog.put_rel("other", RelRow("public", "t", "r", Lsn(1), path))
@@ -311,11 +320,11 @@ def test_copies_take_turns(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("when", ["before the lock", "after the copy"])
 def test_a_column_that_is_added_while_a_table_is_copied_has_its_default_in_all_rows(
-    publisher, pipeline, monkeypatch, when
+    publisher, memory_pipeline, monkeypatch, when
 ):
     """Before the lock the copy starts again; after it the stream brings the column."""
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     alter = ["ALTER TABLE t ADD COLUMN c int DEFAULT 7"]
 
     class Lock(TableLock):
@@ -354,10 +363,10 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_table_that_is_rewritten_between_the_slots_snapshot_and_its_copy(publisher, pipeline, monkeypatch, way):
+def test_a_table_that_is_rewritten_between_snapshot_and_copy(publisher, memory_pipeline, monkeypatch, way):
     """To the snapshot it is empty, and the stream has no change of its rows: it is copied under another one."""
     publisher.execute(REWRITTEN.format(**WAYS[way]))
-    bridge = pipeline(workers__max_sync_workers=1, workers__retry_max_s=0.1, disable_on_error=True)
+    bridge = memory_pipeline(workers__max_sync_workers=1, workers__retry_max_s=0.1, disable_on_error=True)
     if way == "added":
         bridge.catch_up()
         publisher.execute("ALTER PUBLICATION pub ADD TABLE prices")

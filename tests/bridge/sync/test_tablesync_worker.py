@@ -95,10 +95,10 @@ def coming(bridge):
 
 
 @pytest.mark.usefixtures("restored")
-def test_others_go_on_and_a_copy_is_cut_short(publisher, pipeline):
+def test_others_go_on_and_a_copy_is_cut_short(publisher, memory_pipeline):
     """While the copy hangs on a lock; a stop does not wait for it."""
     publisher.execute(SETUP)
-    bridge = pipeline()
+    bridge = memory_pipeline()
     bridge.catch_up()
     publisher.execute("ALTER PUBLICATION pub ADD TABLE later")
     asked(bridge)
@@ -135,9 +135,9 @@ WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = '
 
 
 @pytest.mark.soak
-def test_a_table_cannot_be_copied(publisher, pipeline):
+def test_a_table_cannot_be_copied(publisher, memory_pipeline):
     publisher.execute(SETUP)
-    bridge = pipeline(workers__retry_max_s=0.2)
+    bridge = memory_pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER PUBLICATION pub ADD TABLE bad, later; INSERT INTO later VALUES (2, 'streamed')")
     asked(bridge)
@@ -154,10 +154,10 @@ def test_a_table_cannot_be_copied(publisher, pipeline):
 
 
 @pytest.mark.soak
-def test_a_lost_slot_and_a_table_that_is_gone(publisher, pipeline, monkeypatch):
+def test_a_lost_slot_and_a_table_that_is_gone(publisher, memory_pipeline, monkeypatch):
     """The tables are copied again under another slot; what is not published any more waits for a refresh."""
     publisher.execute(SETUP)
-    bridge = pipeline(workers__retry_max_s=0.2)
+    bridge = memory_pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER PUBLICATION pub ADD TABLE later, bad; UPDATE bad SET d = NULL")
     asked(bridge)
@@ -193,10 +193,10 @@ def test_a_lost_slot_and_a_table_that_is_gone(publisher, pipeline, monkeypatch):
     ]
 
 
-def test_a_table_whose_columns_changed_is_copied_afresh(publisher, pipeline):
+def test_a_table_whose_columns_changed_is_copied_afresh(publisher, memory_pipeline):
     """It waits while the stream goes on without it, and comes back with its columns as they are."""
     publisher.execute(SETUP + "; INSERT INTO t VALUES (1, '5')")
-    bridge = pipeline(workers__retry_max_s=0.2)
+    bridge = memory_pipeline(workers__retry_max_s=0.2)
     bridge.catch_up()
     publisher.execute("ALTER TABLE t ALTER note TYPE int USING note::int; ALTER TABLE t ADD x numeric(5,2) DEFAULT 1.5")
     publisher.execute("INSERT INTO t VALUES (2, 6, 2)")

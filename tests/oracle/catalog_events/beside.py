@@ -24,12 +24,11 @@ from structlog.testing import capture_logs
 from bridge.runtime.errors import BridgeError
 from bridge.service import cli
 from tests.bridge.configurations import as_toml
-from tests.fix_bridge import Pipeline
+from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.fix_postgres import Publisher
 from tests.oracle.catalog_events.generator import CatchUp, Refresh, Run, Step, Transaction
 from tests.oracle.catalog_events.in_step import make_history
 from tests.oracle.delta import delta_table, unequal
-from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import text_rows
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
     from bridge.service.subscriber import SubscriptionWorker
     from tests.fix_postgres import Server
+    from tests.oracle.memory_tables import MemoryTables
     from tests.oracle.native import Row
 
 STEPS: Final = 16
@@ -90,15 +90,6 @@ class Published:
         """A table's rows, as `text_rows` gives them."""
         row_filter = self.tables[table][1] or "true"
         return text_rows(self._publisher.conninfo, f"(SELECT * FROM {table} WHERE {row_filter}) AS t", columns)
-
-
-class WithoutCommitLog(Pipeline):
-    """A subscription without the table of its commits, which has nothing of the rows and costs as much as they do."""
-
-    def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
-        worker = super().worker(until_caught_up=until_caught_up)
-        worker._commit_log = mock.create_autospec(worker._commit_log)
-        return worker
 
 
 class Beside:
@@ -281,7 +272,7 @@ class Beside:
         different = {}
         rels = {rel.qualified_name: rel.path for rel in self.bridge.catalog.rels(self.bridge.subscription.name)}
         for table, path in rels.items():
-            held = self.spark.arrow(path) if isinstance(self.spark, MemoryTables) else delta_table(self.spark, path)
+            held = delta_table(self.spark, path)
             known = {*held.column_names, *published.tables.get(table, ([], None))[0]}
             found = {
                 side: _unequal(held, rows, table, [name for name in columns[table] if name in known])
