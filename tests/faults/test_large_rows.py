@@ -43,7 +43,7 @@ def test_a_value_is_streamed_filtered_and_verified(publisher, daemon, megabytes,
     bridge = daemon(
         streaming="on",
         publication_definitions="definitions.sql",
-        batch_max_age_s=0.0,
+        batch__max_age_s=0.0,
         spark_conf={"spark.driver.memory": heap},
     )
     (bridge.folder / "definitions.sql").write_text(DEFINITIONS)
