@@ -144,8 +144,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "chmod 600": "bridge/monitor/test_access.py::test_a_token_file",
     },
     "monitor/document.py": {
-        "to skip the transaction, run": "computed",
-        "to let it run again, run": "computed",
+        "to skip the transaction, run": "faults/test_runbook.py::test_a_transaction_cannot_be_applied",
+        "to let it run again, run": "remedies/test_of_a_subscription.py::test_a_subscription_that_is_disabled",
     },
     "publication/differences.py": {
         "{self._publish_again(": _EVENTS,

@@ -19,11 +19,11 @@ from bridge.check.others import Known
 from bridge.check.subscription import check_subscription
 from bridge.config.tables import Table
 from bridge.lake.commit import messages
+from bridge.monitor.document import collect
 from bridge.runtime.errors import (
     ApplyError,
     BridgeError,
     ConfigError,
-    NeedsResync,
     PublisherError,
     SkipError,
     TargetError,
@@ -39,6 +39,7 @@ from bridge.verify.verification import Verification
 from protocol.lsn import Lsn
 from tests.bridge.batch.streamed import batcher, insert, subscribed, transaction
 from tests.bridge.skipped.kept import relation, types
+from tests.fix_bridge import config_of
 from tests.oracle.typed import bridge, type_in
 
 KEYED = "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'); CREATE PUBLICATION pub FOR TABLE t"
@@ -54,6 +55,20 @@ def hints_of(pipeline):
     with capture_logs() as events:
         pipeline.catch_up()
     return [event["hint"] for event in events if "hint" in event]
+
+
+def test_a_subscription_that_is_disabled(publisher, tmp_path):
+    """As `status` says it."""
+    publisher.execute(KEYED)
+    with bridge(publisher, tmp_path) as (pipeline, _):
+        pipeline.catch_up()
+        name = pipeline.subscription.name
+        type_in(pipeline, f"pgbridge disable {name}")
+        (shown,) = collect(config_of(pipeline), pipeline.catalog, running=True)["subscriptions"]
+        (hint,) = [problem["hint"] for problem in shown["problems"] if problem["kind"] == "disabled"]
+        assert hint is not None
+        type_in(pipeline, hint.rpartition("run: ")[2])
+        assert pipeline.catalog.subscription(name).enabled
 
 
 def test_actions_that_are_not_published(publisher, tmp_path):
@@ -113,7 +128,7 @@ def test_a_slot_that_is_somebody_elses(publisher, tmp_path):
 
 
 def test_a_history_without_a_key(publisher, tmp_path):
-    """Its table waits; with a key, or as a changelog, it follows the stream again."""
+    """With a key, or as a changelog, its table follows the stream again."""
     publisher.execute(
         "CREATE TABLE t (id int NOT NULL, v text); ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'a');"
         "CREATE PUBLICATION pub FOR TABLE t"
@@ -122,13 +137,13 @@ def test_a_history_without_a_key(publisher, tmp_path):
         changed(pipeline, mode="history")
         pipeline.catch_up()
         publisher.execute("UPDATE t SET v = 'b'")
-        with pytest.raises(NeedsResync, match="no key to find its rows by") as caught:
+        with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
             pipeline.catch_up()
         assert caught.value.hint.startswith("a history needs a primary key, or a replica identity by an index; or set")
         publisher.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
         type_in(pipeline, caught.value.hint.rpartition("afresh: ")[2])
         pipeline.catch_up()
-        assert refresh.waiting(pipeline.catalog, pipeline.subscription.name) == []
+        assert pipeline.catalog.last_error(pipeline.subscription.name) is None
 
 
 def test_a_table_that_is_not_known(publisher, tmp_path):
