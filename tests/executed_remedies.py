@@ -189,6 +189,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "raise max_slot_wal_keep_size on the server now": _RUNS_OUT,
         "raise max_slot_wal_keep_size on the server, or": _RUNS_OUT,
         "see why the subscription lags": "remedies/test_on_a_server.py::test_a_transaction_that_holds_wal",
+    },
+    "receive/slot_watch.py": {
         "run on the server: ALTER ROLE": "remedies/test_on_a_server.py::test_a_password_that_expires",
     },
     "receive/stream/undecodable.py": {
@@ -223,6 +225,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "{what} run in Spark": "bridge/spark/test_hints.py::test_the_statement_is_run",
     },
     "sync/made_tables.py": {
+        "to remove it": _ADDED,
         "to lay them out": "remedies/test_of_a_subscription.py::test_a_layout_that_a_copy_loses",
     },
     "sync/own_position.py": {
@@ -236,7 +239,6 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "ALTER TABLE": _IDENTITY,
     },
     "sync/tablesync.py": {
-        "to remove it": _ADDED,
         "to have the copy replace": _STATE_LOST,
         "{WAYS_BACK}": _GONE,
     },

@@ -29,10 +29,9 @@ from bridge.runtime import remedies
 from bridge.runtime.errors import HINT, BridgeError, PublicationError, PublisherError
 from bridge.runtime.warehouse import unsupported_name
 from bridge.sync.catalog_look import CatalogLook
-from bridge.sync.made_tables import new_columns
+from bridge.sync.made_tables import new_columns, shared_table
 from bridge.sync.server_check import refused_by
 from bridge.sync.start import shared_slot
-from bridge.sync.tablesync import shared_table
 from bridge.targets.location import table_location
 from protocol.values.types import resolve
 

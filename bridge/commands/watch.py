@@ -16,7 +16,7 @@ from rich.text import Text
 from bridge.commands.state import opened
 from bridge.commands.status import overview, problems, tables
 from bridge.monitor.document import collect
-from bridge.receive.slot_health import ServerSlots
+from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime.errors import BridgeError
 from bridge.runtime.log import printable_document
 from protocol.lsn import Lsn

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict
 
 from bridge.catalog import followed, maintenance, notes
 from bridge.catalog.catalog_rows import sync_name
-from bridge.receive.slot_health import ServerSlots, concern
+from bridge.receive.slot_health import concern
+from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import remedies
 from bridge.runtime.errors import HINT
 

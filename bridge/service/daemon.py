@@ -23,7 +23,7 @@ from bridge.commands.status import size_text
 from bridge.monitor.document import copies_of
 from bridge.monitor.monitor import Monitor
 from bridge.monitor.view import Sources
-from bridge.receive.slot_health import SlotWatch
+from bridge.receive.slot_watch import SlotWatch
 from bridge.runtime import faults, log, process
 from bridge.runtime.errors import BridgeError, SparkLost, StateError
 from bridge.runtime.process import OWN_BYTES, available_bytes, keep_freed

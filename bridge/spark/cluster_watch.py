@@ -8,9 +8,11 @@ more, and gives it no executors: then only another driver helps.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.spark import session
+from bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,34 @@ _LOOK_INTERVAL_S: Final = 5.0
 _WARN_AFTER_S: Final = 30.0
 _GIVE_UP_AFTER_S: Final = 300.0
 """Executors that a cluster can give come within seconds; a machine that is replaced takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """A driver's view of its cluster.
+
+    Attributes:
+        stopped: The cluster has ended the application.
+        executors: How many there are.
+        jobs: How many are under way.
+    """
+
+    stopped: bool
+    executors: int
+    jobs: int
+
+
+def cluster_state(spark: SparkSession) -> ClusterState | None:
+    """Return what the driver knows of its cluster; None while its JVM ends."""
+    try:
+        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no name for it
+        if context.isStopped():
+            return ClusterState(stopped=True, executors=0, jobs=0)
+        executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
+        jobs = len(context.statusTracker().getActiveJobIds())
+        return ClusterState(stopped=False, executors=executors, jobs=jobs)
+    except (*SPARK_ERRORS, OSError):
+        return None
 
 
 class ClusterWatch:
@@ -53,7 +83,7 @@ class ClusterWatch:
         if not self._elsewhere or now_s < self._due_s:
             return None
         self._due_s = now_s + _LOOK_INTERVAL_S
-        state = session.cluster_state(self._spark)
+        state = cluster_state(self._spark)
         if state is None:
             return None
         if state.stopped:

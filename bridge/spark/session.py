@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
@@ -349,34 +349,6 @@ def heap() -> Heap | None:
 def on_cluster(master: str) -> bool:
     """Whether a driver that runs here has its tasks run elsewhere; not with Spark Connect, whose driver is not ours."""
     return not (master.startswith("local") or connect.is_connect(master))
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """A driver's view of its cluster.
-
-    Attributes:
-        stopped: The cluster has ended the application.
-        executors: How many there are.
-        jobs: How many are under way.
-    """
-
-    stopped: bool
-    executors: int
-    jobs: int
-
-
-def cluster_state(session: SparkSession) -> ClusterState | None:
-    """Return what the driver knows of its cluster; None while its JVM ends."""
-    try:
-        context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no name for it
-        if context.isStopped():
-            return ClusterState(stopped=True, executors=0, jobs=0)
-        executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
-        jobs = len(context.statusTracker().getActiveJobIds())
-        return ClusterState(stopped=False, executors=executors, jobs=jobs)
-    except (Py4JError, OSError):
-        return None
 
 
 def interrupt(session: SparkSession) -> None:

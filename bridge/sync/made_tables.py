@@ -1,4 +1,4 @@
-"""The Delta tables that pgbridge makes: their columns and their layout."""
+"""The Delta tables that pgbridge makes: their columns and their layout; and why one is not made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.lake.forms import VALIDITY_NAMES, delta_schema, row_schema
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import placed
 from bridge.runtime import remedies
-from bridge.runtime.errors import SyncError
+from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from bridge.spark.hints import store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.layout_rules import check_layout, kept_layout
@@ -101,3 +101,19 @@ def layout_after_copy(
             f"run: {remedies.resync(subscription, rel.qualified_name)}",
         )
     return kept
+
+
+def shared_table(path: str, owner: str) -> TargetError:
+    """Return the error for a Delta table that two subscriptions would write to."""
+    return TargetError(
+        f'the Delta table at {path} is written by subscription "{owner}"',
+        hint="give the subscriptions different warehouses, or publish the table to one of them only",
+    )
+
+
+def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
+    """Return tablesync.c's error for a table to be copied that is not published under its name."""
+    return PublisherError(
+        f'table "{".".join(table)}" not found on publisher',
+        hint=f"to remove it from the subscription, run: {remedies.refresh(subscription)}",
+    )

@@ -52,7 +52,7 @@ from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from bridge.sync.copy_reader import copy_spec, largest_row, mirror_order
-from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns
+from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
 from bridge.sync.own_position import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.targets.location import table_location
@@ -75,22 +75,6 @@ if TYPE_CHECKING:
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
-
-
-def shared_table(path: str, owner: str) -> TargetError:
-    """Return the error for a Delta table that two subscriptions would write to."""
-    return TargetError(
-        f'the Delta table at {path} is written by subscription "{owner}"',
-        hint="give the subscriptions different warehouses, or publish the table to one of them only",
-    )
-
-
-def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
-    """Return tablesync.c's error for a table to be copied that is not published under its name."""
-    return PublisherError(
-        f'table "{".".join(table)}" not found on publisher',
-        hint=f"to remove it from the subscription, run: {remedies.refresh(subscription)}",
-    )
 
 
 class TableSync:

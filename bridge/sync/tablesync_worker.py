@@ -45,9 +45,10 @@ from bridge.runtime.errors import (
     may_retry,
 )
 from bridge.spark import session
+from bridge.sync.made_tables import not_found
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
-from bridge.sync.tablesync import TableSync, not_found
+from bridge.sync.tablesync import TableSync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

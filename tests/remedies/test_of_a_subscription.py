@@ -68,7 +68,9 @@ def test_a_subscription_that_is_disabled(publisher, tmp_path):
         (hint,) = [problem["hint"] for problem in shown["problems"] if problem["kind"] == "disabled"]
         assert hint is not None
         type_in(pipeline, hint.rpartition("run: ")[2])
-        assert pipeline.catalog.subscription(name).enabled
+        row = pipeline.catalog.subscription(name)
+        assert row is not None
+        assert row.enabled
 
 
 def test_actions_that_are_not_published(publisher, tmp_path):

@@ -24,7 +24,8 @@ from bridge.receive.connection import connect
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.receive.slot_health import SlotHistory, SlotWatch, concern
+from bridge.receive.slot_health import SlotHistory, concern
+from bridge.receive.slot_watch import SlotWatch
 from bridge.runtime.errors import PublicationError, PublisherError
 from bridge.source.options import SourceOptions
 from bridge.source.slot_stream import published_tables

@@ -8,9 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.runtime import log
-from bridge.spark import session
-from bridge.spark.cluster_watch import ClusterWatch
-from bridge.spark.session import ClusterState
+from bridge.spark import cluster_watch
+from bridge.spark.cluster_watch import ClusterState, ClusterWatch
 
 WORKS = ClusterState(stopped=False, executors=2, jobs=1)
 IDLE = ClusterState(stopped=False, executors=0, jobs=0)
@@ -24,7 +23,7 @@ class Watched:
     def __init__(self, monkeypatch, master="spark://a:7077") -> None:
         self.now_s, self.looks = 0.0, 0
         self.state: ClusterState | None = WORKS
-        monkeypatch.setattr(session, "cluster_state", self._look)
+        monkeypatch.setattr(cluster_watch, "cluster_state", self._look)
         spark: Any = None
         self._watch = ClusterWatch(spark, master, log.get("test"), now_s=lambda: self.now_s)
 
@@ -80,4 +79,4 @@ def test_a_master_that_is_no_cluster_of_ours_is_not_looked_at(monkeypatch, maste
 
 def test_the_state_of_a_driver(spark):
     """Of a local one, which is its own executor."""
-    assert session.cluster_state(spark) == ClusterState(stopped=False, executors=0, jobs=0)
+    assert cluster_watch.cluster_state(spark) == ClusterState(stopped=False, executors=0, jobs=0)

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.slot_health import SlotWatch
+from bridge.receive.slot_watch import SlotWatch
 from bridge.receive.stream import walreceiver
 from tests.bridge.receive.streams import PATIENCE_S, SETTLED_S, Stream
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from bridge.config.config import Subscription
-from bridge.receive.slot_health import ServerSlots, SlotHistory, ask
+from bridge.receive.slot_health import SlotHistory
+from bridge.receive.slot_watch import ServerSlots, ask
 from protocol.lsn import Lsn
 
 
@@ -84,7 +85,7 @@ def test_a_server_that_cannot_be_asked(server):
 SILENT = """
 import threading
 from bridge.config.config import Subscription
-from bridge.receive.slot_health import ServerSlots
+from bridge.receive.slot_watch import ServerSlots
 one = Subscription(name="a", connection="", publications=("p",), warehouse="/lake")
 print(ServerSlots(0.05, ask=lambda _: threading.Event().wait()).of([one]))
 """

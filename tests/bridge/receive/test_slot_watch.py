@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.config.config import Subscription
-from bridge.receive import slot_health
+from bridge.receive import slot_watch
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot_health import SlotWatch
+from bridge.receive.slot_watch import SlotWatch
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import wait_until
 
@@ -79,7 +79,7 @@ def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):
         with closing(SlotWatch(lambda: of_role)) as watch, capture_logs() as events:
             watch.look()
             watch.look()
-            monkeypatch.setattr(slot_health, "_PASSWORD_AGAIN_S", 0.0)
+            monkeypatch.setattr(slot_watch, "_PASSWORD_AGAIN_S", 0.0)
             watch.look()
             publisher.execute(f"ALTER ROLE {role} VALID UNTIL 'infinity'")
             watch.look()
@@ -99,7 +99,7 @@ def test_a_slot_that_is_safe_again(publisher, watched):
 
 
 def test_a_concern_is_told_again_after_a_while(watched, monkeypatch):
-    monkeypatch.setattr(slot_health, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(slot_watch, "_AGAIN_S", 0.0)
     with closing(SlotWatch(lambda: watched[1:2])) as watch, capture_logs() as events:
         watch.look()
         watch.look()
@@ -126,7 +126,7 @@ def test_the_thread_looks_and_ends(watched):
 
 def test_a_new_subscriptions_slot_is_looked_at_soon(publisher, watched, monkeypatch):
     """Its lag would be unknown for the rest of the interval."""
-    monkeypatch.setattr(slot_health, "_TURN_S", 0.05)
+    monkeypatch.setattr(slot_watch, "_TURN_S", 0.05)
     now = watched[:1]
     watch = SlotWatch(lambda: now)
     with watch:
