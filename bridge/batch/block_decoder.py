@@ -156,6 +156,7 @@ class BlockDecoder:
         subscribed = self._routes.route(relation)
         if subscribed is None:
             self._ignored(".".join(name_of(relation)))
+            self._definitions.leave_out(relation)
             return None, rows
         counting = self._since(rows, subscribed.lsn)
         if len(counting):

@@ -116,6 +116,16 @@ class Definitions:
         counts = key is not None and key.settled and (published is None or published.issuperset(key.columns))
         return replace(subscribed, primary_key=key.columns if key is not None and counts else ())
 
+    def leave_out(self, relation: Relation) -> None:
+        """Note that rows under a definition go to no table."""
+        self._note(Followed(relation, None, ()))
+
+    def _note(self, followed: Followed) -> None:
+        before = self._followed_in.setdefault(followed.relation.relation_id, [])
+        same = (entry.relation is followed.relation and entry.subscribed == followed.subscribed for entry in before)
+        if followed.alterations or not any(same):
+            before.append(followed)
+
     def follow(
         self, relation: Relation, subscribed: Subscribed, collector: ChangeCollector, xid: int | None = None
     ) -> RelationColumns:
@@ -159,9 +169,7 @@ class Definitions:
                         raise
                     raise NeedsResync(error.message, (target.namespace, target.name), hint=error.hint) from error
             found = self._followed[relation.relation_id] = RelationColumns(columns, types)
-        before = self._followed_in.setdefault(relation.relation_id, [])
-        if alterations or not any(entry.relation is relation and entry.subscribed == subscribed for entry in before):
-            before.append(Followed(relation, subscribed, alterations))
+        self._note(Followed(relation, subscribed, alterations))
         collector.subscribed = self.with_planned_schema(subscribed)
         return found
 

@@ -69,10 +69,10 @@ class Subscribed:
 
 
 class Followed(NamedTuple):
-    """A definition that a batch's rows have come under, and the table that these went to."""
+    """A definition that a batch's rows have come under, and the table that these went to; None if to none."""
 
     relation: Relation
-    subscribed: Subscribed
+    subscribed: Subscribed | None
     alterations: tuple[Alteration, ...]
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     """Makes an empty file; removes it at the end."""
 
 _CHUNK_ROWS: Final = 50_000
+_PIECE_BYTES: Final = 64 << 20
+_LARGE_BYTES: Final = 1 << 30
 _MOST_PARTS: Final = 256
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that it has an inverse modulo 2**64."""
@@ -118,9 +120,10 @@ class Spill:
         shape = np.zeros(len(Shape.__slots__), np.int64)
         with ScratchTable(self.scratch) as effects:
             for part in _parts(changes, key, number, self.scratch):
-                effect = net_effect(part, key)
+                effect = net_effect(_with_large_offsets(part), key)
                 shape += astuple(effect.shape)
-                effects.write(effect.table)
+                for piece in _pieces(effect.table):
+                    effects.write(_with_small_offsets(piece))
             return NetEffect(effects.table(), Shape(*shape.tolist()))
 
 
@@ -147,9 +150,24 @@ def _parts(changes: pa.Table, key: Sequence[int], number: int, scratch: Scratch)
 
 
 def _pieces(changes: pa.Table) -> Iterator[pa.Table]:
-    for batch in changes.to_batches(max_chunksize=_CHUNK_ROWS):
+    rows = max(1, min(_CHUNK_ROWS, _PIECE_BYTES * len(changes) // max(1, changes.nbytes)))
+    for batch in changes.to_batches(max_chunksize=rows):
         if len(batch):
             yield pa.Table.from_batches([batch], changes.schema)
+
+
+def _with_large_offsets(part: pa.Table) -> pa.Table:
+    """A part that `take` can make one chunk of, also if a column's texts are more than 32 bits count."""
+    if part.nbytes < _LARGE_BYTES:
+        return part
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    return part.cast(pa.schema([field.with_type(wide.get(field.type, field.type)) for field in part.schema]))
+
+
+def _with_small_offsets(piece: pa.Table) -> pa.Table:
+    """The same columns in the types that they had before."""
+    narrow = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return piece.cast(pa.schema([field.with_type(narrow.get(field.type, field.type)) for field in piece.schema]))
 
 
 def _row_hashes(piece: pa.Table, key: Sequence[int]) -> Hashes:

@@ -159,12 +159,14 @@ def _effects(
     toast = sorted({i for row in live.values() for i in range(len(types)) if i not in row.values})
     effects: list[dict[str, Any]] = []
 
-    def effect(match: Key | None, first: int, values: dict[int, Any], *, moved: bool = False) -> None:
+    def effect(
+        match: Key | None, first: int, values: dict[int, Any], *, moved: bool = False, born: bool = False
+    ) -> None:
         effects.append(
             {
                 **{f"match_{k}": match[at] if match is not None else None for at, k in enumerate(key)},
-                "born": first == INSERTED,
-                "ended": first == DELETED,
+                "born": born,
+                "ended": first == DELETED and not born,
                 "first": first,
                 "updates": int(first == UPDATED),
                 "deletes": int(first == DELETED),
@@ -181,7 +183,9 @@ def _effects(
             effect(row.target_key, UPDATED, row.values, moved=row.target_key != at)
         else:
             taken = at in target_keys or (apart and at in deleted)
-            effect(None if taken else at, INSERTED, row.values, moved=taken)
+            # where a row of the target was deleted, the new one is no conflict with it
+            first = DELETED if at in deleted and not taken else INSERTED
+            effect(None if taken else at, first, row.values, moved=taken, born=True)
             if not apart:
                 deleted.discard(at)
     for target_key in deleted - target_keys:

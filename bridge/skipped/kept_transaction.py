@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.routes import Routes, Subscribed, Then
+from bridge.batch.routes import Routes, Subscribed, Then, name_of
 from bridge.effects.events import TRUNCATE
-from bridge.evolution.alterations import AddColumn, fills
+from bridge.evolution.alterations import AddColumn, RenameColumn, fills
 from bridge.runtime.errors import SkipError, StateError
 from bridge.runtime.process import fsync
 from bridge.targets.target import Target
@@ -256,9 +256,13 @@ def _noted(batch: Batch, origin: str, relids: Mapping[Name, int | None]) -> tupl
         for entry in entries:
             by_definition.setdefault(encode(entry.relation).hex(), []).append(entry)
         for definition, same in by_definition.items():
-            first, *others = (then(entry.subscribed) for entry in same)
-            if refused is None and any(other != first for other in others):
-                refused = f'rows of one definition have gone to several tables, as of "{".".join(first.name)}"'
+            tables = [then(entry.subscribed) for entry in same if entry.subscribed is not None]
+            if not tables:
+                continue
+            first = tables[0]
+            if refused is None and (len(tables) < len(same) or any(table != first for table in tables)):
+                name = ".".join(first.name)
+                refused = f'rows of one definition have gone to several tables, or to none, as of "{name}"'
             followed.append((definition, first, _added_text(same)))
     filtered = {table.name for _, table, _ in followed if table.filtered}
     operations = _operations(batch, filtered) if refused is None and filtered else None
@@ -270,6 +274,10 @@ def _refusal(batch: Batch) -> str | None:
     """Why the transaction cannot be replayed; None if it can be."""
     if batch.error is not None:
         return f"it could not be decoded: {batch.error.message}"
+    for entry in (entry for entries in batch.followed.values() for entry in entries):
+        if any(isinstance(alteration, RenameColumn) for alteration in entry.alterations):
+            # what is read again is read by the columns' names of now
+            return f'it renames a column of table "{".".join(name_of(entry.relation))}", or puts another in its place'
     for changes in batch.tables:
         if changes.target.mode == "handler":
             return "a function gets the changes, which is not called out of turn"

@@ -132,7 +132,7 @@ def test_the_slot_is_lost(shop):
     shop.disable()
     shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
     shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('lost')")
-    assert "To copy all tables again: pgbridge resync shop" in " ".join(shop.run("status").split())
+    assert "to copy all tables again, run: pgbridge resync shop" in " ".join(shop.run("status").split())
     shop.run("enable", "shop")
     seen = shop.error()
     assert "are lost" in seen

@@ -90,8 +90,8 @@ class SparkVerdicts:
 
     def _first_error(
         self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int], error: Exception
-    ) -> Exception:
-        """Find the first row that a filter raises an error for; returns the error itself if no row is to blame."""
+    ) -> VerdictError:
+        """Find the first row that a filter raises an error for; the first of all if no row raises it alone."""
         passing, failing = 0, len(rows)  # rows[:passing] have verdicts, rows[:failing] have not
         while failing - passing > 1:
             middle = (passing + failing) // 2
@@ -100,7 +100,9 @@ class SparkVerdicts:
             else:
                 failing, error = middle, raised
         last = self._error_of(filters, rows.slice(passing, 1), positions)
-        return error if last is None else _verdict_error(passing, last)
+        if last is None:  # of many rows, say: whoever divides the batch begins with its first transaction
+            return VerdictError(0, f"it could not be computed for {len(rows):,} rows: {summary(error)}")
+        return _verdict_error(passing, last)
 
     def _error_of(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> Exception | None:
         try:

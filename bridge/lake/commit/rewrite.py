@@ -121,7 +121,8 @@ def _overwrite_kept(session: SparkSession, begun: Transaction, effect: NetEffect
     rows = _KEPT.get(before)
     types = {column.name: column.type.arrow for column in keyed.columns}
     if rows is None or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
-        table = read_table(session, keyed.path)
+        # another thread collects it, and Delta's transaction is this one's: so the version is named
+        table = read_table(session, keyed.path, version=before.version)
         if has_variant(table.schema) or not _fits_memory(table):
             _KEPT.too_many.add(before.table_id)
             return False

@@ -49,6 +49,16 @@ def test_parts_come_to_the_whole(tmp_path_factory, seed, gaps, parts):
         assert merged(before_all(cases), rows_of(found.table)) == after_all(cases)
 
 
+def test_a_part_of_more_text_than_32_bits_count(tmp_path_factory, monkeypatch):
+    """It is folded with wider offsets; the effects have the columns' own types."""
+    monkeypatch.setattr(divided, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(divided, "_PIECE_BYTES", 100)
+    test_parts_come_to_the_whole(tmp_path_factory)
+    changes = changes_table([random_case(0, random.Random(3), moves_keep_toast=True)], random.Random(3))
+    parted = spill_in(tmp_path_factory.mktemp("types"), 1).net_effect(changes, KEY)
+    assert parted.table.schema.types == net_effect(changes, KEY).table.schema.types
+
+
 def test_many_parts(tmp_path, monkeypatch):
     """Of changes in several chunks, as they were written; nothing is left in the folder."""
     monkeypatch.setattr(divided, "_CHUNK_ROWS", 7)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.effects import fold
 from bridge.effects.conflicts import Tally
+from bridge.effects.events import BEGINS
 from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,
@@ -61,6 +62,8 @@ def test_fold_agrees_with_row_at_a_time_whatever_the_target_has(seed, overwrite,
     effects, tally = folded(changes, before, overwrite=overwrite)
     assert merged(before, effects) == model.rows
     assert tally.counts == model.conflicts
+    begins = {(effect["match_0"], effect["match_1"]) for effect in effects if effect["first"] in BEGINS}
+    assert overwrite or not begins.intersection(before), "a MERGE would raise insert_exists"
 
 
 def test_a_new_row_with_the_key_of_a_moved_row_is_inserted():

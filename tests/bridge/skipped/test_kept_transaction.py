@@ -11,6 +11,7 @@ import pytest
 from bridge.batch.batcher import Batcher
 from bridge.batch.row_filters import RowFilters, ServerFilters
 from bridge.effects.events import DELETE, INSERT
+from bridge.evolution.alterations import RenameColumn
 from bridge.rowfilter.on_server.server_filter import ServerFilter
 from bridge.runtime.errors import SkipError, StateError
 from bridge.skipped.kept_transaction import FILE, KeptRoutes, folder_of, read, write
@@ -197,12 +198,29 @@ def test_what_was_not_decoded_is_kept_with_the_reason(tmp_path):
     assert one.transaction.n_rows == 1
 
 
-def test_a_definition_whose_rows_went_to_two_tables(tmp_path):
+@pytest.mark.parametrize("other", [subscribed(LOG), None])
+def test_a_definition_whose_rows_went_to_two_tables(tmp_path, other):
     """A partition that the transaction itself has attached, or detached."""
     batch = batcher(subscribed(T), subscribed(LOG)).form([transaction(100, T, LOG, insert(1, "a"))], Lsn(50))
     (entry,) = batch.followed[1]
-    batch.followed[1].append(entry._replace(subscribed=subscribed(LOG)))
-    assert kept(batch, tmp_path).refused == 'rows of one definition have gone to several tables, as of "public.t"'
+    batch.followed[1].append(entry._replace(subscribed=other))
+    refused = 'rows of one definition have gone to several tables, or to none, as of "public.t"'
+    assert kept(batch, tmp_path).refused == refused
+
+
+def test_rows_that_go_to_no_table_are_noted(tmp_path):
+    """Alone they are no reason against a replay."""
+    batch = batcher(subscribed(T)).form([transaction(100, T, LOG, insert(1, "a"), Insert(2, (text("x"),)))], Lsn(50))
+    assert [entry.subscribed for entry in batch.followed[2]] == [None]
+    assert kept(batch, tmp_path).refused is None
+
+
+def test_a_column_that_takes_anothers_name(tmp_path):
+    """A replay reads by names, so the values would come to the wrong columns."""
+    batch = batcher(subscribed(T)).form([transaction(100, T, insert(1, "a"))], Lsn(50))
+    (entry,) = batch.followed[1]
+    batch.followed[1].append(entry._replace(alterations=(RenameColumn("note", "text"),)))
+    assert kept(batch, tmp_path).refused == 'it renames a column of table "public.t", or puts another in its place'
 
 
 def test_it_is_written_once_more_after_a_crash(tmp_path):

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from bridge.batch.batch import TableChanges
 from bridge.batch.growing_batch import GrowingTable
 from bridge.effects.conflicts import Conflict, Conflicts
+from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake.commit import merge
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
@@ -28,6 +29,7 @@ from bridge.spark.session import fork
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import Lsn
 from protocol.values.types import resolve
+from tests.bridge.apply import made_targets
 from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,
@@ -119,6 +121,17 @@ def test_random_histories_against_a_target_that_is_not_equal(spark, made, seed, 
     assert set(model.conflicts) >= {"update_missing", "delete_missing"}
     assert apply(session, target, table, **options) == {}
     assert content(spark, target) == model.rows
+
+
+def test_a_row_that_is_born_again_is_no_conflict(spark, tmp_path):
+    """Beside an UPDATE of a row that the batch has deleted, which the net effect does not say."""
+    target = made_targets.empty_target(spark, tmp_path)
+    append_rows(spark.createDataFrame([(1, "a"), (2, "b")], "id long, note string"), target.path)
+    counted: list[Conflicts] = []
+    rows = (DELETE, 1, None, None), (INSERT, None, 1, "again"), (DELETE, 2, None, None), (UPDATE, None, 2, "x")
+    apply_table(spark, made_targets.changes(target, *rows), conflicts=counted.append)
+    assert made_targets.content(spark, target) == [(1, "again")]
+    assert [conflicts.counts for conflicts in counted] == [{"update_missing": 1}]
 
 
 def grown(table, runs, *, truncated):
