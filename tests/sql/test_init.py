@@ -26,6 +26,7 @@ ARGUMENTS = {
     "relid": 1259,
     "relids": [1259],
     "slot_name": "no_such_slot",
+    "slot_names": ["no_such_slot"],
     "wanted": ["logical"],
     "xid": "3",
 }

@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+from bridge.apply import stream_worker
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
@@ -27,7 +28,6 @@ from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module
 from bridge.service import subscriber
 from bridge.spark import session
-from bridge.sync import tablesync_worker
 from tests.oracle.memory_tables import in_memory
 
 LATER = "CREATE TABLE {s}.later (id int PRIMARY KEY, d date)"
@@ -146,14 +146,13 @@ def wait_until(condition, *arguments, timeout_s=40.0):
 @pytest.fixture
 def life(tmp_path, pgbridge, monkeypatch):
     """A daemon with tables in memory, and a Spark that may be gone."""
-    monkeypatch.setattr(subscriber, "backoff_s", lambda _, longest_s: longest_s)
-    monkeypatch.setattr(tablesync_worker, "backoff_s", lambda _, longest_s: longest_s)
+    monkeypatch.setattr(stream_worker, "backoff_s", lambda _, longest_s: longest_s)
     monkeypatch.setattr(subscriber, "CommitLog", mock.MagicMock())
     for name in ("WarmUp", "JvmWatch", "preflight", "keep_freed", "share_interpreter"):
         monkeypatch.setattr(module, name, mock.MagicMock())
     monkeypatch.setattr(module, "JvmWatch", lambda _: nullcontext())
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.2)
-    monkeypatch.setattr(subscriber, "_LOOK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(stream_worker, "_LOOK_INTERVAL_S", 0.1)
     monkeypatch.setattr(drop, "_SETTLE_S", 0.3)
     monkeypatch.setattr(faults, "_action", faults._action)
     with in_memory() as tables, closing(Catalog(catalog_path(tmp_path / "state"))) as catalog:

@@ -167,8 +167,8 @@ def test_reload(spark, publisher, daemon, systemd, tmp_path, monkeypatch):
     assert (done.returncode, done.stdout.splitlines()) == (
         1,
         [
-            'subscription "more" added',
             'subscription "sub" changed: batch.max_rows',
+            'subscription "more" added',
             "spark.master not changed: Spark has been started; to apply it, restart the daemon",
         ],
     )
