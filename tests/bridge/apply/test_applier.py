@@ -290,9 +290,10 @@ def test_a_batch_is_not_taken_back_while_the_outcome_of_one_of_its_commits_is_un
 
     mine, bad = changes(target, (INSERT, None, 1, "a")), changes(strict, (INSERT, None, 9, "a"))
     # undone here: what it replaces is that of the tables in memory, which go before the fixture's end
-    with monkeypatch.context() as patch, pytest.raises(OutcomeUnknown, match="gone"):
+    with monkeypatch.context() as patch:
         patch.setattr(module, "apply_table", unanswered)
-        applier(tables, catalog).apply(batch(bad, mine))
+        with pytest.raises(OutcomeUnknown, match="gone"):
+            applier(tables, catalog).apply(batch(bad, mine))
     assert catalog.batch("sub") == BatchIntent(Lsn(0x10), Lsn(0x20))
 
 
