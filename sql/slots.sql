@@ -5,8 +5,8 @@
 --          safe_wal_size bigint (bytes that can be written before it may be lost; null without
 --          max_slot_wal_keep_size), two_phase bool, invalidation_reason text (17; in 16 `conflicting`),
 --          failover bool (17), synced bool (17; a standby's copy of the primary's slot),
---          slotsync_skip_reason text (19); all of them null when there is no such slot;
---          of the server: flush_lsn text (replayed LSN on a standby), password_left_s float (until the login role's
+--          slotsync_skip_reason text (19; all of these are null when there is no such slot),
+--          flush_lsn text (the server's; on a standby the replayed LSN), password_left_s float (until the login role's
 --          password expires; null if it does not), synchronous_standby_names text
 -- Lowest version: 14
 SELECT asked.slot_name, s.slot_name IS NOT NULL AS found, plugin, slot_type, database, active, active_pid,
