@@ -245,10 +245,14 @@ class DaemonProcess:
 @pytest.fixture
 def pipeline(spark: SparkSession, publisher: Publisher, tmp_path: Path) -> Iterator[Any]:
     """Makes `Pipeline`s over the test's publisher: `pipeline(**options)`; options are the subscription's."""
+    yield from _pipelines(Pipeline, spark, publisher, tmp_path)
+
+
+def _pipelines(kind: type[Pipeline], spark: Any, publisher: Publisher, folder: Path) -> Iterator[Any]:
     made: list[Pipeline] = []
 
     def make(**options: Any) -> Pipeline:
-        made.append(Pipeline(spark, publisher, tmp_path / f"pipeline{len(made)}", **options))
+        made.append(kind(spark, publisher, folder / f"pipeline{len(made)}", **options))
         return made[-1]
 
     yield make
@@ -268,15 +272,7 @@ def tables() -> Iterator[MemoryTables]:
 @pytest.fixture
 def memory_pipeline(tables: MemoryTables, publisher: Publisher, tmp_path: Path) -> Iterator[Any]:
     """As `pipeline`, with `tables`."""
-    made: list[Pipeline] = []
-
-    def make(**options: Any) -> Pipeline:
-        made.append(WithoutCommitLog(tables, publisher, tmp_path / f"pipeline{len(made)}", **options))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.catalog.close()
+    yield from _pipelines(WithoutCommitLog, tables, publisher, tmp_path)
 
 
 @pytest.fixture

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import io
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from bridge.catalog import followed, maintenance, notes
-from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import CopyRow, RelRow
 from bridge.commands.status import render, size_text
-from bridge.config.config import Config, Subscription
 from bridge.monitor.document import collect
 from bridge.publication.differences import Comparison, Difference
 from protocol.lsn import Lsn
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NOBODY = "host=/nonexistent dbname=x"
-
-
-def configuration(folder: Path, **connections: str) -> Config:
-    subscriptions = {
-        name: Subscription(name=name, connection=connection, publications=("p",), warehouse=str(folder / "lake"))
-        for name, connection in connections.items()
-    }
-    return Config(state_dir=folder / "state", subscription=subscriptions)
+from tests.bridge.monitor.registered import registered
 
 
 @pytest.fixture
 def shop(tmp_path):
     """The configuration and catalog of a subscription whose server does not answer."""
-    settings = configuration(tmp_path, shop=NOBODY)
-    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
-        catalog.register("shop", enabled=True)
-        yield settings, catalog
+    with registered(tmp_path) as both:
+        yield both
 
 
 def shown(document: Any, width: int = 200) -> str:

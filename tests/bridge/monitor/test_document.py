@@ -12,16 +12,16 @@ import pytest
 from bridge.catalog import followed, maintenance, notes, refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
-from bridge.config.config import Config, Subscription
 from bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status
 from bridge.publication.differences import Comparison, Difference
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.slot_health import SlotHistory
 from protocol.lsn import Lsn
+from tests.bridge.monitor.registered import NOBODY, configuration, registered
 from tests.bridge.monitor.status_document import problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bridge.config.config import Config
 
 KEYS = [
     "name",
@@ -43,24 +43,12 @@ KEYS = [
 ]
 """The contract's, in its order, and then others."""
 
-NOBODY = "host=/nonexistent dbname=x"
-
-
-def configuration(folder: Path, **connections: str) -> Config:
-    subscriptions = {
-        name: Subscription(name=name, connection=connection, publications=("p",), warehouse=str(folder / "lake"))
-        for name, connection in connections.items()
-    }
-    return Config(state_dir=folder / "state", subscription=subscriptions)
-
 
 @pytest.fixture
 def shop(tmp_path):
     """The configuration and catalog of a subscription whose server does not answer."""
-    settings = configuration(tmp_path, shop=NOBODY)
-    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
-        catalog.register("shop", enabled=True)
-        yield settings, catalog
+    with registered(tmp_path) as both:
+        yield both
 
 
 def entry(settings: Config, catalog: Catalog, *, running: bool = True) -> Any:
