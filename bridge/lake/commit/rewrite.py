@@ -89,7 +89,7 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
         return None
     tiny = is_tiny(len(effect.table), size.size_bytes)
     session = commit_session(spark, "tiny" if tiny else "small")
-    with transaction(session, keyed.path) as begun, arrow_source(session, keyed.source_of(effect)) as effects:
+    with transaction(session, keyed.path) as begun:
         if not _fits(begun.size) or sorted(begun.columns) != sorted(keyed.names):
             return None  # a MERGE keeps the values of other columns
         if tiny and _overwrite_kept(session, begun, effect, keyed):
@@ -97,15 +97,16 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
         table = read_table(session, keyed.path)
         if has_variant(table.schema):
             return None
-        updated, deleted = RowCounter(session), RowCounter(session)
-        try:
-            made = begun.overwrite(_rows(effects, table, keyed, effect, updated, deleted))
-        except SPARK_ERRORS as error:
-            if error_object(error, _EXISTS) is None:
-                raise
-            return None
-        wanted = effect.shape.puts, effect.shape.deletes
-        return Joined(made is None or (updated.rows, deleted.rows) == wanted, begun.read_version)
+        with arrow_source(session, keyed.source_of(effect)) as effects:
+            updated, deleted = RowCounter(session), RowCounter(session)
+            try:
+                made = begun.overwrite(_rows(effects, table, keyed, effect, updated, deleted))
+            except SPARK_ERRORS as error:
+                if error_object(error, _EXISTS) is None:
+                    raise
+                return None
+            wanted = effect.shape.puts, effect.shape.deletes
+            return Joined(made is None or (updated.rows, deleted.rows) == wanted, begun.read_version)
 
 
 def _overwrite_kept(session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget) -> bool:
