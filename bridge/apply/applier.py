@@ -29,7 +29,7 @@ from bridge.apply.undo import BatchUndo
 from bridge.catalog import notes
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.held import ahead_of_origin
-from bridge.effects.conflicts import INSERT_EXISTS
+from bridge.effects.conflicts import INSERT_EXISTS, Conflicts
 from bridge.lake.alter import alter_table
 from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
 from bridge.lake.commit import messages
@@ -48,7 +48,7 @@ from bridge.runtime import faults, remedies
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.location import sql_name
-from protocol.lsn import INVALID
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,9 +56,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.context import Context
     from bridge.batch.batch import Batch, TableChanges
-    from bridge.effects.conflicts import Conflicts
     from protocol.codec.messages import LogicalMessage
-    from protocol.lsn import Lsn
     from protocol.stream.transactions import Transaction
 
 _PHASES = ("commit", "flush", "record")

@@ -28,7 +28,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.spark.hints import summary
 from bridge.spark.outcome import is_lost
-from protocol.lsn import utc
+from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bridge.apply.context import Context
     from bridge.batch.batch import Batch
     from protocol.codec.messages import LogicalMessage
-    from protocol.lsn import Lsn
     from protocol.stream.transactions import Transaction
 
 

@@ -9,19 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bridge.batch.growing_batch import GrowingBatch
-from bridge.receive.stream.queue import BatchLimits
+from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import divide
+from protocol.stream.transactions import Item, divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from bridge.batch.batch import Batch
     from bridge.batch.batcher import Batcher
-    from bridge.receive.stream.queue import TransactionQueue
     from bridge.runtime.errors import ApplyError
     from bridge.track.progress import Progress
-    from protocol.stream.transactions import Item
 
 _RUN_ROWS: Final = 50_000
 _RUN_BYTES: Final = 32 << 20

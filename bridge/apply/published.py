@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.batch.routes import Routes
+from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog import followed as followed_tables
 from bridge.catalog.catalog_rows import owner_of
 from bridge.catalog.followed import formers
@@ -16,7 +16,7 @@ from bridge.lake.changes.entry_filters import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.publication.routing_then import PartitionFacts
 from bridge.receive.publications import apply_publications, read_relations
-from bridge.receive.publisher import missing_message, quoted_name, quoted_table
+from bridge.receive.publisher import Publisher, missing_message, quoted_name, quoted_table
 from bridge.receive.server_facts import ServerTypes
 from bridge.runtime import remedies
 from bridge.runtime.errors import PublicationError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.batch.routes import Subscribed
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
     from bridge.publication.publication import Publication
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from bridge.publication.routing import Routing
     from bridge.publication.tables import CatalogRelation, Relations
     from bridge.receive.filter_server import FilterServer
-    from bridge.receive.publisher import Publisher
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge.catalog.catalog_rows import AppliedBatch, PreparedRow
+from bridge.catalog.catalog_rows import AppliedBatch, PreparedRow, RelRow
 from bridge.runtime import faults
 from bridge.skipped import kept_transaction
 from bridge.track.spool import SpoolFile
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from bridge.batch.batch import Batch
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
     from protocol.lsn import Lsn
 
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.apply.applier import Applier
-from bridge.apply.handler import HandlerApplier
+from bridge.apply.handler import ChangeBatch, HandlerApplier
 from bridge.apply.next_batch import Growth
 from bridge.apply.stream_events import StreamEvents
 from bridge.apply.undo import BatchUndo
-from bridge.apply.worker import ApplyWorker, Stream
+from bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
 from bridge.batch.batcher import Batcher
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import owner_of
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.apply.context import Context
-    from bridge.apply.handler import ChangeBatch
     from bridge.apply.published import Published
-    from bridge.apply.worker import Control, Maintenance, Sink
     from bridge.batch.routes import Subscribed
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription

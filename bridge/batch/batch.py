@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from bridge.batch.change_schema import POSITION
 from bridge.batch.unrepresentable import MARKS
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
-from bridge.effects.net_effect import net_effect
+from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.evolution.tracker import TrackedState
 from bridge.track.spool import LargestRow, SpoolFile, largest_row
-from protocol.codec.messages import LogicalMessage
+from protocol.codec.messages import LogicalMessage, Relation
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction
+from protocol.stream.transactions import Ending, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     from bridge.batch.routes import Followed, Subscribed
     from bridge.catalog.catalog_rows import ColumnRow
     from bridge.effects.divided import Spill
-    from bridge.effects.net_effect import NetEffect
     from bridge.evolution.alterations import Alteration
     from bridge.runtime.errors import ApplyError
     from bridge.targets.target import Target, TargetColumn
-    from protocol.codec.messages import Relation
-    from protocol.stream.transactions import Item
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 from bridge.batch.batch import Batch
 from bridge.batch.block_decoder import BlockDecoder
 from bridge.batch.collector import ChangeCollector
-from bridge.batch.decode_block import decode_blocks
+from bridge.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.batch.definitions import Definitions
-from bridge.batch.positions import Ordinals
+from bridge.batch.positions import BlockPositions, Ordinals
 from bridge.batch.projection import keep, kept_positions
-from bridge.batch.routes import key_of, name_of
+from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES
 from protocol.codec.messages import LogicalMessage, Relation, Truncate
@@ -27,9 +27,6 @@ from protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from bridge.batch.decode_block import DecodeBlock
-    from bridge.batch.positions import BlockPositions
-    from bridge.batch.routes import Routes, Subscribed
     from bridge.batch.row_filters import Verdicts
     from bridge.effects.divided import Spill
     from bridge.evolution.tracker import DefinitionTracker

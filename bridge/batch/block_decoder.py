@@ -16,10 +16,17 @@ import pyarrow as pa
 
 from bridge.batch.batch import inserts_only
 from bridge.batch.collector import ChangeCollector
-from bridge.batch.positions import BlockPositions
+from bridge.batch.positions import BlockPositions, Ordinals
 from bridge.batch.projection import as_changes, from_old_tuples, in_target_types, keep, kept_positions, old_positions
-from bridge.batch.routes import key_of, name_of
-from bridge.batch.row_filters import beyond_spark, what_becomes, with_new_operations
+from bridge.batch.routes import Routes, Subscribed, key_of, name_of
+from bridge.batch.row_filters import (
+    RowFilters,
+    ServerFilters,
+    Verdicts,
+    beyond_spark,
+    what_becomes,
+    with_new_operations,
+)
 from bridge.batch.unrepresentable import judged
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
 from bridge.rowfilter.on_server.server_filter import VerdictError
@@ -35,9 +42,6 @@ if TYPE_CHECKING:
 
     from bridge.batch.decode_block import DecodeBlock
     from bridge.batch.definitions import Definitions
-    from bridge.batch.positions import Ordinals
-    from bridge.batch.routes import Routes, Subscribed
-    from bridge.batch.row_filters import RowFilters, ServerFilters, Verdicts
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
     from protocol.values.types import ColumnType

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.batch import TableChanges, renamed, renaming
+from bridge.batch.batch import Renaming, TableChanges, renamed, renaming
 from bridge.effects.events import NO_OLD, TRUNCATE, with_marks
-from bridge.evolution.alterations import AddColumn, WidenColumn
+from bridge.evolution.alterations import AddColumn, Alteration, WidenColumn
 from bridge.runtime.errors import NeedsResync, TargetError
-from bridge.targets.target import sql_type, unpublished_column
+from bridge.targets.target import TargetColumn, TargetSchema, sql_type, unpublished_column
 from bridge.targets.widening import holds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.batch.batch import Renaming
     from bridge.batch.routes import Subscribed
     from bridge.effects.divided import Spill
-    from bridge.evolution.alterations import Alteration
-    from bridge.targets.target import TargetColumn, TargetSchema
 
 
 @dataclass(slots=True)

@@ -15,14 +15,12 @@ import numpy as np
 from bridge.track.spool import CHUNK_BYTES, SpoolFile
 from protocol.bulk.message_array import MessageArray
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction
+from protocol.stream.transactions import Ending, Event, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from protocol.stream.transactions import Event, Item
     from protocol.values.value_array import Ints
-
 
 _BLOCK_ROWS = 50_000
 """Enough rows of each table to be worth the steps of decoding them. More would hold Python's lock for long: the

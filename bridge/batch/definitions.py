@@ -5,25 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.batch.routes import Followed, key_of, name_of
-from bridge.evolution.tracker import newly_known
+from bridge.batch.routes import Followed, Subscribed, key_of, name_of
+from bridge.evolution.tracker import DefinitionTracker, newly_known
 from bridge.runtime.errors import NeedsResync, OwnColumnError
-from bridge.targets.target import TargetColumn
+from bridge.targets.target import Target, TargetColumn
 from protocol.stream.relations import RelationCache
-from protocol.values.types import Place
+from protocol.values.types import ColumnType, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bridge.batch.batch import Batch
     from bridge.batch.collector import ChangeCollector
-    from bridge.batch.routes import Subscribed
     from bridge.evolution.alterations import Alteration
-    from bridge.evolution.tracker import DefinitionTracker
     from bridge.publication.tables import PrimaryKey
-    from bridge.targets.target import Target
     from protocol.codec.messages import Relation
-    from protocol.values.types import ColumnType
 
 
 class RelationColumns(NamedTuple):

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.routes import key_of
+from bridge.batch.routes import Subscribed, key_of
 from bridge.targets.widening import widened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.batch.routes import Subscribed
     from bridge.targets.target import TargetColumn
     from protocol.codec.messages import Relation
     from protocol.values.types import ColumnType

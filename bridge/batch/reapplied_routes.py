@@ -7,23 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bridge.batch.routes import Routes, name_of
-from bridge.batch.row_filters import RowFilters, ServerFilters
-from bridge.publication.replica_identity import missing_partition_key, partition_refusal, refusals_of
-from bridge.publication.routing_then import PartitionFacts, RoutingThen
-from bridge.publication.tables import with_replica_identity
+from bridge.batch.routes import RenamedTable, Routes, Subscribed, name_of
+from bridge.batch.row_filters import FilterCompiler, RowFilters, ServerFilters
+from bridge.publication.replica_identity import Refusal, missing_partition_key, partition_refusal, refusals_of
+from bridge.publication.routing_then import Parents, PartitionFacts, RoutingThen
+from bridge.publication.tables import CatalogRelation, with_replica_identity
 from bridge.runtime.errors import NeedsResync, PublicationError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.batch.routes import RenamedTable, Subscribed
-    from bridge.batch.row_filters import FilterCompiler
     from bridge.publication.entry import Entry
-    from bridge.publication.replica_identity import Refusal
     from bridge.publication.routing import Routing
-    from bridge.publication.routing_then import Parents
-    from bridge.publication.tables import CatalogRelation
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.rowfilter.on_server.server_filter import VerdictError
-from protocol.codec.messages import ValueKind
+from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
+from protocol.codec.messages import Relation, Tuple, ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from bridge.publication.entry import Entry
-    from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.bulk.columns import RowMessages
-    from protocol.codec.messages import Relation, Tuple
     from protocol.values.types import ColumnType
     from protocol.values.value_array import Bools, Bytes, Ints
 

@@ -7,7 +7,7 @@ PostgreSQL's text of it is in `unheld_<i>` for the new row, in `oldunheld_<i>` f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from typing import Literal
 
     from bridge.targets.target import TargetColumn
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple
 from itertools import groupby
 from operator import itemgetter
@@ -23,6 +23,7 @@ from bridge.catalog import commits
 from bridge.catalog.catalog_rows import (
     REL_COLUMNS,
     REL_VALUES,
+    AppliedBatch,
     BatchIntent,
     ColumnRow,
     ErrorRow,
@@ -40,9 +41,6 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from bridge.catalog.catalog_rows import AppliedBatch
 
 _TIMELINE = "(SELECT timeline FROM origin WHERE subscription = ?1)"
 """The timeline of what a subscription's stream has sent (see `held.note_timeline`)."""

@@ -10,8 +10,8 @@ import json
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.publication.catalog_picture import from_json, to_json
-from bridge.publication.differences import Difference
+from bridge.publication.catalog_picture import Name, TablePicture, from_json, to_json
+from bridge.publication.differences import Comparison, Difference
 from bridge.publication.partition_moves import Former
 from protocol.values.pg_type import TypeInfo
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.catalog.catalog import Catalog
-    from bridge.publication.catalog_picture import Name, TablePicture
-    from bridge.publication.differences import Comparison
 
 
 @dataclass(frozen=True, slots=True)

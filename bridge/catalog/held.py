@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.track.position import Position
+from bridge.track.position import Position, ServerHistory
 from bridge.track.recovery import Held
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.catalog.catalog_rows import RelRow
-    from bridge.track.position import ServerHistory
 
 
 def held(catalog: Catalog, name: str) -> Held | None:

@@ -8,7 +8,7 @@ import shlex
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from bridge.runtime import log
 from bridge.runtime.errors import StateError
@@ -16,7 +16,6 @@ from bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import TextIO
 
 _PATIENCE_S = 1.0
 """How long to wait for the lock: a command that calls `is_running` holds it for microseconds."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog import boot_id
+from bridge.catalog.catalog import Catalog, boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from bridge.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)

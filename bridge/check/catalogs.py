@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.check.finding import failed, failure, passed
+from bridge.check.finding import Finding, failed, failure, passed
 from bridge.lake.create import find_namespace
 from bridge.runtime.errors import BridgeError
 from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.check.finding import Finding
     from bridge.config.config import Spark
 
 _URL = "spark.hadoop.javax.jdo.option.ConnectionURL"

@@ -15,14 +15,12 @@ import pyarrow.parquet as pq
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.runtime.errors import OwnColumnError
-from bridge.targets.filled import check_filled, filled_columns
+from bridge.targets.filled import Filling, check_filled, filled_columns
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
-
-    from bridge.targets.filled import Filling
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")

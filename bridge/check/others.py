@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.check.server import Needs
 from bridge.lake.log.durable import real_location
 from bridge.receive.connection import conninfo_parameters
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
     from bridge.config.config import Subscription
 
 _PLACE = ("service", "host", "hostaddr", "port")

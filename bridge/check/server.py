@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
-from bridge.receive.server_facts import is_synchronous
+from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts, is_synchronous
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
 
 _STANDBY_VERSION = 160000
 _SMALL_KEEP_MB = 1024

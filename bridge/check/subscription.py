@@ -23,7 +23,7 @@ from bridge.publication.definitions import load_optional
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
-from bridge.receive.server_facts import identify, read_facts, read_privileges
+from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.runtime import remedies
 from bridge.runtime.errors import HINT, BridgeError, PublicationError, PublisherError
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
-    from bridge.receive.server_facts import ServerFacts
     from protocol.values.pg_type import TypeInfo
 
 _DEFINITIONS = "publication_definitions"

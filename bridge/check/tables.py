@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
-from bridge.publication.published_table import unsupported_table
+from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.receive.publisher import quoted_name, quoted_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.publication.published_table import PublishedTable
     from bridge.receive.server_facts import Privileges
 
 _SHOWN = 10

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from bridge.runtime.log import one_line, printable, printable_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from rich.console import RenderableType
 
     from bridge.runtime.errors import BridgeError
 

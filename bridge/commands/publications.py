@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,18 +15,15 @@ from bridge.publication.publication import render as statements
 from bridge.publication.published_table import unsupported
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, missing_message
-from bridge.runtime.errors import PublisherError
+from bridge.runtime.errors import BridgeError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from rich.console import RenderableType
 
     from bridge.config.config import Subscription
     from bridge.publication.entry import Entry
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
-    from bridge.runtime.errors import BridgeError
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
 from bridge.publication.definitions import load_optional
-from bridge.publication.published_table import unsupported_tables
+from bridge.publication.published_table import PublishedTable, Unsupported, unsupported_tables
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message
 from bridge.runtime import remedies
 from bridge.runtime.errors import ConfigError
-from bridge.sync.refresh import plan
+from bridge.sync.refresh import Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
-    from bridge.publication.published_table import PublishedTable, Unsupported
-    from bridge.sync.refresh import Plan
 
 
 def ask(

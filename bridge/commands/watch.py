@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -24,8 +24,6 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from rich.console import RenderableType
 
 DEFAULT_S: Final = 2.0
 LEAST_S: Final = 0.5

@@ -10,7 +10,7 @@ part, too: the table of a transaction that moves each row to the key of the next
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -24,7 +24,6 @@ from bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING
+from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import DELETE, DELETED, INSERT, INSERTED, NO_OLD, UPDATED
 from bridge.effects.net_effect import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-
-    from bridge.effects.conflicts import Tally
 
 Key = tuple[Any, ...]
 

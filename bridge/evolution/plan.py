@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
-from bridge.evolution.attrmap import align, without_number
+from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
+from bridge.evolution.attrmap import Alignment, Match, align, without_number
 from bridge.evolution.type_change import common_type, declared, keeps_values
 from bridge.publication.published_table import folded, unsupported
 from bridge.runtime.errors import NeedsResync
@@ -31,18 +31,15 @@ from bridge.targets.target import (
     variant_field,
 )
 from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.values.types import Place
+from protocol.values.types import ColumnType, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
-    from bridge.evolution.alterations import Alteration
-    from bridge.evolution.attrmap import Alignment, Match
     from bridge.publication.tables import Attribute
     from protocol.codec.messages import Column
-    from protocol.values.types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bridge.batch.change_schema import NEW, OLD, UNCHANGED
-from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, renamings, variants
+from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn, fills, renamings, variants
 from bridge.lake.raise_error import literal
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_type, table_properties
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.evolution.alterations import Alteration
     from bridge.targets.target import Mode
 
 IMAGES = (f"{OLD}.", f"{NEW}.")

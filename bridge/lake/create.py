@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from bridge.lake.forms import clauses, layout_of
 from bridge.lake.location import knows_catalog
@@ -14,7 +14,7 @@ from bridge.lake.raise_error import literal
 from bridge.lake.schema import table_properties
 from bridge.lake.table import CREATED, forget_size, schema_of, table_version
 from bridge.runtime.errors import StoreError, TargetError
-from bridge.runtime.warehouse import NO_LAYOUT
+from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.spark.hints import catalog_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.spark.session import CHECKPOINT_INTERVAL
@@ -23,9 +23,6 @@ from bridge.targets.location import catalog_parts, quoted, sql_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
-
-    from bridge.runtime.warehouse import Layout
 
 _LEAST_COMMITS: Final = 30
 """A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long."""

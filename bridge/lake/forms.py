@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
@@ -27,8 +28,6 @@ from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.targets.target import Mode, TargetColumn, TargetSchema
 

@@ -9,21 +9,19 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
 
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG
-from bridge.targets.filled import filled_columns
+from bridge.targets.filled import Filling, filled_columns
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from bridge.targets.filled import Filling
 
 _NOTHING_AT_PATH: Final = frozenset({"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"})
 _NO_DELTA_TABLE: Final = frozenset({"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"})

@@ -7,15 +7,13 @@ the version that the commit replaces; `retry` has the rows looked up again.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.raise_error import error_object
 from bridge.targets.location import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _CHANGED: Final = "pgbridge_changed"
 """Marks the error that the rows have changed."""

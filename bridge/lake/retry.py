@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from bridge.lake.looked_up import have_changed
 from bridge.runtime import log as logs
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from structlog.typing import FilteringBoundLogger
-    from tenacity import RetryCallState
 
 T = TypeVar("T")
 

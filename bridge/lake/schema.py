@@ -10,22 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
-from pyspark.sql.types import VariantType
+from pyspark.sql.types import StructType, VariantType
 
 from bridge.targets.location import quoted
-from bridge.targets.target import TargetField, TargetSchema, variant_field
+from bridge.targets.target import TargetColumn, TargetField, TargetSchema, variant_field
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
-
-    from bridge.targets.target import TargetColumn
-
 
 _SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
     (pa.bool_(), spark_types.BooleanType()),

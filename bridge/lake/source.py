@@ -23,19 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.types import VariantType
+from pyspark.sql.types import DataType, StructType, VariantType
 from pyspark.sql.utils import is_remote
 
 from bridge.lake.schema import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType, StructType
-
 
 PLAN_ROWS: Final = 50_000
 """Up to this many rows are part of the plan."""

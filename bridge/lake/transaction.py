@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -23,8 +24,6 @@ from bridge.lake.table import TableSize, size_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def can_begin(spark: SparkSession, path: str) -> bool:

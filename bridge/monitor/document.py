@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict
 
 from bridge.catalog import followed, maintenance, notes
-from bridge.catalog.catalog_rows import sync_name
-from bridge.receive.slot_health import concern
+from bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow, sync_name
+from bridge.receive.slot_health import SlotHealth, concern
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import remedies
 from bridge.runtime.errors import HINT
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow
     from bridge.catalog.maintenance import MaintainedRow
     from bridge.config.config import Config, Subscription
     from bridge.monitor.observations import Observations
-    from bridge.receive.slot_health import SlotHealth
     from protocol.lsn import Lsn
 
 _FOLLOWS: Final = frozenset({"streaming", "copying"})

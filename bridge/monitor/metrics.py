@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from bridge.publication.differences import KINDS
@@ -21,7 +16,6 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from prometheus_client import Histogram
     from prometheus_client.metrics_core import Metric
 
     from bridge.monitor.document import SlotStatus, SubscriptionStatus

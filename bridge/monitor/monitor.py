@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bridge.monitor.access import Access, read_token
 from bridge.monitor.latest import Latest
 from bridge.monitor.server import Server
-from bridge.monitor.view import View
+from bridge.monitor.view import Sources, View
 from bridge.runtime import log
 from bridge.runtime.errors import StateError
 from bridge.runtime.observer import Observer
@@ -19,7 +19,6 @@ from bridge.runtime.threads import Closing
 if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Http
-    from bridge.monitor.view import Sources
 
 
 class Monitor(Closing):

@@ -11,12 +11,10 @@ from prometheus_client import Histogram
 
 from bridge.monitor.outstanding import Outstanding
 from bridge.runtime.observer import BatchReport, Observer
-from protocol.lsn import POSTGRES_EPOCH_S
+from protocol.lsn import POSTGRES_EPOCH_S, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from protocol.lsn import Lsn
 
 PHASES = ("form", "commit", "flush", "record")
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

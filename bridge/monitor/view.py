@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bridge.monitor.document import lag_bytes, subscription_status
+from bridge.monitor.document import SubscriptionStatus, lag_bytes, subscription_status
 from bridge.monitor.observations import Observations
 from bridge.runtime import __version__
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Config
-    from bridge.monitor.document import SubscriptionStatus
     from bridge.receive.slot_health import SlotHealth
 
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.publication.catalog_picture import ACTIONS, Name, TypeInUse
+from bridge.publication.catalog_picture import ACTIONS, CatalogPicture, Name, TablePicture, TypeInUse
 from bridge.publication.partition_moves import Former
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from bridge.publication.catalog_picture import CatalogPicture, TablePicture
 
 STATES: Final = ("unpublished", "replaced", "renamed", "dropped", "not_followed", "actions", "identity")
 EVENTS: Final = ("gap", "attached", "detached", "type")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.publication.publication import ACTIONS
+from bridge.publication.publication import ACTIONS, Publication
 from bridge.publication.replica_identity import Refusal, column_names, partition_refusals, refusals
 from bridge.publication.routing import Routing
 from bridge.runtime.errors import PublicationError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from bridge.publication.entry import Entry
-    from bridge.publication.publication import Publication
     from bridge.publication.tables import Relations
 
 # --- Whether the server's own publications send everything that the publications of a definitions file need -----------

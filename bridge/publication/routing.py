@@ -10,16 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bridge.publication.entry import Entry
-from bridge.publication.membership import resolve_all
+from bridge.publication.membership import Membership, resolve_all
 from bridge.publication.partition_root import entry_of_root, publish_as, published_as_themselves
-from bridge.publication.publication import DML
+from bridge.publication.publication import DML, Action, Publication
 from bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from bridge.publication.membership import Membership
-    from bridge.publication.publication import Action, Publication
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.tables import CatalogColumn, CatalogRelation, Relations
 

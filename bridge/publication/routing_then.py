@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.publication.partition_moves import STILL, Written, is_before, parent_at, parents_then
-from bridge.publication.tables import from_relation_message
+from bridge.publication.partition_moves import STILL, Former, Written, is_before, parent_at, parents_then
+from bridge.publication.tables import CatalogRelation, from_relation_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.publication.partition_moves import Former
     from bridge.publication.routing import Routing
-    from bridge.publication.tables import CatalogRelation
     from protocol.codec.messages import Relation
 
 Parents = frozenset[tuple[int, int | None]]

@@ -22,12 +22,10 @@ from bridge.receive.readiness import fields_of, readable, server_error, writable
 from protocol.bulk.copy_frames import PREFIX_BYTES, copy_frames, row_frames
 from protocol.bulk.decode_chunk import DECODE_CHUNK_BYTES
 from protocol.bulk.message_array import MessageArray
-from protocol.values.value_array import PADDING
+from protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from protocol.values.value_array import Bytes
 
 _BUFFER_BYTES: Final = DECODE_CHUNK_BYTES
 _LENGTH: Final = struct.Struct(">I")

@@ -15,18 +15,16 @@ from psycopg import errors, pq
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.rowfilter.on_server import parse_tree, server_filter
-from bridge.rowfilter.on_server.server_filter import VerdictError
+from bridge.rowfilter.on_server.server_filter import Candidate, ServerColumn, ServerFilter, VerdictError
 from bridge.runtime.errors import ConfigError, PublisherError
 from bridge.runtime.threads import Closing
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
-from protocol.codec.messages import ValueKind
+from protocol.codec.messages import Tuple, ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bridge.config.config import Subscription
-    from bridge.rowfilter.on_server.server_filter import Candidate, ServerColumn, ServerFilter
-    from protocol.codec.messages import Tuple
     from protocol.values.value_array import Bools
 
 _SETTINGS: Final = {

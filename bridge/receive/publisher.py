@@ -16,7 +16,7 @@ from bridge.publication.tables import Attribute, PrimaryKey
 from bridge.receive.column_fill import fill_of
 from bridge.receive.connection import connect, read_rows, translated
 from bridge.receive.readiness import shut_down
-from bridge.receive.slot_status import slots_of
+from bridge.receive.slot_status import Slots, SlotStatus, slots_of
 from bridge.runtime.errors import PublisherError
 from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
@@ -24,8 +24,6 @@ from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from bridge.receive.slot_status import Slots, SlotStatus
 
 LOWEST_VERSION = 140000
 PASSWORD_WARNING_S = 7 * 86400.0

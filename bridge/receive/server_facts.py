@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bridge.receive.connection import connect, read_rows
 from bridge.receive.slot import ReplicationConnection
 from bridge.runtime.http_address import is_loopback
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import resolve
+from protocol.values.pg_type import BUILTIN, TypeInfo
+from protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bridge.receive.publisher import Publisher
     from bridge.track.position import ServerHistory
-    from protocol.values.pg_type import TypeInfo
-    from protocol.values.types import ColumnType
 
 SETTINGS = (
     "effective_wal_level",

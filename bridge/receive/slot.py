@@ -18,7 +18,7 @@ from bridge.receive.connection import connect, read_rows, translated
 from bridge.runtime import remedies
 from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced, SyncError
 from bridge.runtime.threads import Closing
-from bridge.track.position import ServerHistory, switch_points
+from bridge.track.position import Missing, Position, ServerHistory, switch_points
 from protocol.codec.walsender import quote_identifier
 from protocol.lsn import Lsn
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bridge.receive.slot_status import SlotStatus
-    from bridge.track.position import Missing, Position
-
 
 _LOOK_INTERVAL_S = 0.25
 _CANCEL_TIMEOUT_S = 5.0

@@ -10,6 +10,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.coercion import coerced, to_common
@@ -19,27 +20,14 @@ from bridge.rowfilter.resolution import choose, common_type, is_array
 from bridge.rowfilter.types import literals
 from bridge.rowfilter.types.constants import constant, spark_type
 from bridge.rowfilter.types.encodings import Encoding, check_operator
-from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
+from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature
 from bridge.rowfilter.types.type_names import check_builtin, shown
-from bridge.rowfilter.types.typed import (
-    C_COLLATION,
-    COLLATABLE,
-    UNKNOWN,
-    Collation,
-    Constant,
-    Strength,
-    Typed,
-    merged,
-)
+from bridge.rowfilter.types.typed import C_COLLATION, COLLATABLE, UNKNOWN, Collation, Constant, Strength, Typed, merged
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import Column
-
-    from bridge.rowfilter.types.pg_catalog import Signature
 
 _SYSTEM_COLUMNS: Final = frozenset({"ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"})
 _BOOLEAN: Final = "bool"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.types.typed import C_COLLATION, COLLATABLE, Collation, ColumnReference, Digits, Strength
 from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
 from protocol.values.pg_type import BUILTIN
-from protocol.values.types import Kind
-
-if TYPE_CHECKING:
-    from protocol.values.types import ColumnType
+from protocol.values.types import ColumnType, Kind
 
 
 @dataclass(frozen=True, slots=True)

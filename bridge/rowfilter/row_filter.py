@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bridge.rowfilter.analysis import Analysis
 from bridge.rowfilter.columns import FilterColumn
 from bridge.rowfilter.types.encodings import encoding_of
-from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation
+from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Typed
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused, RowFilterError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.rowfilter.types.typed import Resolver, Typed
+    from bridge.rowfilter.types.typed import Resolver
 
 __all__ = [
     "C_COLLATION",

@@ -31,7 +31,7 @@ from bridge.runtime.systemd import Service, status_line
 from bridge.runtime.threads import backoff_s, detached, share_interpreter
 from bridge.service.jvm_watch import JvmWatch
 from bridge.service.preflight import preflight
-from bridge.service.reload import Reload
+from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
 from bridge.spark import connect, session
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from bridge.commands.progress_bar import CopyProgressBars
     from bridge.config.config import Config, Subscription
     from bridge.runtime.signals import StopSignals
-    from bridge.service.reload import ReloadPlan
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""

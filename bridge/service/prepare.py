@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.check.java import not_started
 from bridge.commands.status import size_text
-from bridge.config.config import Spark
+from bridge.config.config import Config, Spark
 from bridge.runtime.errors import BridgeError, ConfigError
 from bridge.service.warm_up import MERGED_ROWS, ROWS, warm_up
 from bridge.spark import connect, launch, session
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.config.config import Config
     from bridge.spark.jars import DeltaJars
 
 _MASTER: Final = "local[2]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.catalog import followed
@@ -24,18 +24,16 @@ from bridge.skipped.replay import Replay, lines_of
 from bridge.skipped.show import show
 from bridge.spark.command_session import command_session
 from bridge.track.skip_lsn import given_lsn
-from protocol.values.types import resolve
+from protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
     from protocol.lsn import Lsn
-    from protocol.values.types import ColumnType
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""

@@ -16,7 +16,7 @@ from bridge.apply.stream import Handling, StreamHistory, recover, stream
 from bridge.apply.stream_worker import StreamWorker
 from bridge.apply.suspects import SUSPECTS
 from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.notes import put_left_out
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.handler import ChangeBatch
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
     from bridge.config.config import Subscription
     from bridge.service.warm_up import WarmUp
     from bridge.sync.copy_progress import CopyLimit

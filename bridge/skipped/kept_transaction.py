@@ -16,27 +16,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.routes import Routes, Subscribed, Then, name_of
+from bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
 from bridge.effects.events import TRUNCATE
 from bridge.evolution.alterations import AddColumn, RenameColumn, fills
 from bridge.runtime.errors import SkipError, StateError
 from bridge.runtime.process import fsync
-from bridge.targets.target import Target
+from bridge.targets.target import Mode, Target
 from bridge.track.spool import SpoolFile
 from protocol.bulk.message_array import ChunkedMessages
 from protocol.codec.messages import Relation
 from protocol.codec.pgoutput import decode, encode
 from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction, TransactionRun
+from protocol.stream.transactions import Item, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from bridge.batch.batch import Batch
-    from bridge.batch.routes import Followed
-    from bridge.targets.target import Mode
-    from protocol.stream.transactions import Item
 
     Name = tuple[str, str]
 

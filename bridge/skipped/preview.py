@@ -8,6 +8,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.effects.events import BEGINS
@@ -17,8 +18,6 @@ from bridge.lake.source import arrow_source
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
 

@@ -29,7 +29,7 @@ from bridge.lake.source import scratch_file
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime import remedies
 from bridge.runtime.errors import ApplyContext, ApplyError, SkipError
-from bridge.skipped.kept_transaction import KeptRoutes
+from bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
 from bridge.skipped.preview import Preview, preview
 from bridge.targets.target import Target
 from protocol.lsn import INVALID
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog_rows import RelRow
     from bridge.config.config import Subscription
     from bridge.effects.conflicts import Conflicts
-    from bridge.skipped.kept_transaction import KeptTransaction
     from protocol.values.types import ColumnType
 
 _READY: Final = frozenset("sr")

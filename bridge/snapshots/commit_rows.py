@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.location import append_table, read_table
@@ -17,8 +18,6 @@ from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import SparkSession
 
     from bridge.catalog.commits import CommitRecord
     from bridge.lake.log.durable import LocalTables

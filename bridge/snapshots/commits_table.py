@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql import types as spark_types
 
@@ -27,8 +28,6 @@ from protocol.lsn import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.catalog.commits import CommitRecord
 

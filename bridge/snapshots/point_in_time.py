@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.location import read_table
@@ -24,8 +25,6 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.catalog.commits import CommitRecord
 

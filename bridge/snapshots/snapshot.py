@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,16 @@ from bridge.catalog import commits
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.each_subscription import each
 from bridge.lake.location import read_table
-from bridge.runtime.errors import ConfigError, TargetError
+from bridge.runtime.errors import BridgeError, ConfigError, TargetError
 from bridge.snapshots import point_in_time
 from bridge.spark.command_session import command_session, told
 from bridge.targets.location import quoted
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.config.config import Config, Subscription
-    from bridge.runtime.errors import BridgeError
     from bridge.snapshots.point_in_time import At, Point, TableAt
 
 

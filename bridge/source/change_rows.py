@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.decode_block import decode_blocks
+from bridge.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.batch.positions import BlockPositions, Ordinals
 from bridge.batch.projection import from_old_tuples
 from bridge.batch.routes import name_of
@@ -25,7 +25,6 @@ from protocol.stream.relations import RelationCache
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bridge.batch.decode_block import DecodeBlock
     from bridge.receive.publisher import Publisher
     from bridge.source.change_schema import ChangeSchema
     from bridge.source.options import SourceOptions

@@ -21,7 +21,7 @@ from bridge.runtime.threads import Closing
 from bridge.source.change_rows import ChangeDecoder
 from bridge.source.slot_stream import SlotStream, check_server, check_slot_of
 from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
+from protocol.stream.transactions import Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bridge.source.change_schema import ChangeSchema
     from bridge.source.offset import Offset, Server
     from bridge.source.options import SourceOptions
-    from protocol.stream.transactions import Item
 
 HELD_BYTES: Final = 16 << 20
 """The most bytes of messages that the planner holds, and of WAL that it looks through: under a second's work of a

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.receive.server_facts import ServerTypes
-from bridge.receive.slot import check_slot, refusal
+from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
 from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.runtime.threads import Closing
-from bridge.source.offset import Server
+from bridge.source.offset import Offset, Server
 from bridge.track.position import Position
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
-    from bridge.receive.slot import ReplicationConnection
-    from bridge.source.offset import Offset
     from bridge.source.options import SourceOptions
     from protocol.stream.transactions import Item
 

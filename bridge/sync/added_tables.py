@@ -10,10 +10,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.held import held
 from bridge.runtime import faults
-from bridge.runtime.errors import counts_in_copy
+from bridge.runtime.errors import BridgeError, counts_in_copy
 from bridge.spark import session
 from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track.recovery import compare
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
     from bridge.catalog.refresh import RefreshRow
     from bridge.config.config import Subscription
-    from bridge.runtime.errors import BridgeError
     from bridge.sync.copy_progress import CopyLimit
     from bridge.track.position import ServerHistory
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from bridge.catalog import followed
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.notes import left_out
-from bridge.publication.catalog_picture import parse
+from bridge.publication.catalog_picture import CatalogPicture, Name, parse
 from bridge.publication.definitions import load_optional
-from bridge.publication.differences import Remedies, compare
+from bridge.publication.differences import Comparison, Remedies, compare
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher
 from bridge.runtime import remedies
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
-    from bridge.publication.catalog_picture import CatalogPicture, Name
-    from bridge.publication.differences import Comparison
 
 _LEAST_S: Final = 1.0
 """Between two looks, however often the stream announces a table anew."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.utils import is_remote
 
@@ -29,15 +30,11 @@ from bridge.lake.source import arrow_stream_source, reads_local_files
 from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from bridge.runtime.threads import Closing
 from bridge.sync.copy_plan import BlockRange, copy_statement
-from bridge.sync.copy_reader import PART, copy_rows, read_ranges
+from bridge.sync.copy_reader import PART, CopySpec, copy_rows, read_ranges
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from bridge.sync.copy_reader import CopySpec
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""

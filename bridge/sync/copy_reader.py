@@ -21,7 +21,7 @@ from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
 from bridge.runtime.errors import PublisherError, TargetError
 from bridge.sync.copy_plan import BlockRange, copy_select, copy_statement, select_statement
-from bridge.targets.target import unrepresentable_hint
+from bridge.targets.target import TargetColumn, unrepresentable_hint
 from bridge.targets.widening import widened
 from protocol.bulk.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.runtime.warehouse import Layout
     from bridge.sync.table_lock import TableLock
-    from bridge.targets.target import TargetColumn
 
 _SETTINGS = {
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.

@@ -14,7 +14,7 @@ from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from bridge.spark.hints import store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.layout_rules import check_layout, kept_layout
-from bridge.targets.target import TargetColumn
+from bridge.targets.target import Mode, TargetColumn, TargetSchema
 from protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog_rows import RelRow
     from bridge.publication.published_table import PublishedTable
     from bridge.runtime.warehouse import Layout
-    from bridge.targets.target import Mode, TargetSchema
     from protocol.values.pg_type import TypeInfo
 
 

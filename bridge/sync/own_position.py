@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import owner_of
+from bridge.catalog.catalog_rows import RelRow, owner_of
 from bridge.catalog.held import timeline_begins
 from bridge.catalog.refresh import copy_afresh
-from bridge.lake.table_position import table_position, version_at
+from bridge.lake.table_position import TablePosition, table_position, version_at
 from bridge.receive.slot import refusal
 from bridge.runtime import remedies
 from bridge.runtime.errors import TableAhead, TargetError
 from bridge.targets.location import sql_name
-from bridge.track.position import Position
+from bridge.track.position import Position, ServerHistory
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.lake.table_position import TablePosition
-    from bridge.track.position import ServerHistory
 
 
 class OwnPositions:

@@ -18,16 +18,14 @@ from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.runtime import remedies
 from bridge.runtime.errors import PublisherError
-from bridge.track.recovery import compare
-from protocol.lsn import INVALID
+from bridge.track.recovery import Held, compare
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from bridge.apply.context import Context
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot_status import SlotStatus
     from bridge.track.position import ServerHistory
-    from bridge.track.recovery import Held
-    from protocol.lsn import Lsn
 
 
 def refused_by(positions: Held, server: ServerHistory, subscription: str) -> PublisherError | None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge.receive.publications import read_publications
-from bridge.receive.publisher import quoted_table
-from bridge.receive.slot import Snapshot
+from bridge.receive.publisher import Publisher, quoted_table
+from bridge.receive.slot import ReplicationConnection, Snapshot
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.runtime import faults, remedies
-from bridge.runtime.errors import PublisherError
+from bridge.runtime.errors import BridgeError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from bridge.apply.context import Context
     from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.receive.slot import ReplicationConnection
-    from bridge.runtime.errors import BridgeError
     from bridge.sync.handled_tables import HandledTables
     from bridge.sync.server_check import ServerCheck
     from bridge.sync.tablesync import TableSync

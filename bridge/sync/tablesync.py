@@ -33,11 +33,12 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.schema import is_variant, stored_rows
 from bridge.lake.shared_folder import SharedFolders
 from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
-from bridge.lake.table_position import check_committed
-from bridge.publication.catalog_picture import parse
-from bridge.publication.published_table import unsupported_table
+from bridge.lake.table_position import TablePosition, check_committed
+from bridge.publication.catalog_picture import CatalogPicture, parse
+from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import (
+    BridgeError,
     EndsSpark,
     OwnColumnError,
     PublisherError,
@@ -58,20 +59,15 @@ from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.targets.location import table_location
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import INVALID
-from protocol.values.pg_type import BUILTIN
+from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bridge.apply.context import Context
-    from bridge.lake.table_position import TablePosition
-    from bridge.publication.catalog_picture import CatalogPicture
-    from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
-    from bridge.runtime.errors import BridgeError
     from bridge.track.position import ServerHistory
-    from protocol.values.pg_type import TypeInfo
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""

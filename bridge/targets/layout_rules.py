@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.target import TargetField
+from bridge.targets.target import TargetColumn, TargetField, TargetSchema
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    from bridge.targets.target import TargetColumn, TargetSchema
 
 _INDEXED_COLUMNS: Final = 32
 """Delta collects statistics of so many columns by default, and clusters by no other."""

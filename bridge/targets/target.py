@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import pyarrow as pa
 
 from bridge.runtime.errors import TargetError
-from bridge.targets.filled import Filling, check_filled
+from bridge.targets.filled import Filled, Filling, check_filled
 from bridge.targets.location import quoted, sql_name
 from bridge.targets.widening import holds
 from protocol.values.types import ColumnType, Kind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-
-    from bridge.targets.filled import Filled
 
 _SQL_TYPES: Final = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",

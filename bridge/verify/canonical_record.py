@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol.values.types import Kind
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from protocol.values.types import ColumnType
 
 _BOOL, _BYTEA, _INT8, _TEXT, _FLOAT4, _FLOAT8, _DATE, _TIMESTAMP, _TIMESTAMPTZ = (
     16, 17, 20, 25, 700, 701, 1082, 1114, 1184,

@@ -6,10 +6,10 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 from __future__ import annotations
 
 import re
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,10 +30,8 @@ from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
-    from rich.console import RenderableType
 
     from bridge.config.config import Config, Subscription
 

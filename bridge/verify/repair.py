@@ -13,6 +13,7 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.commit.merge import merge_into
@@ -32,8 +33,6 @@ from bridge.verify.source_table import SourceTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from bridge.apply.published import Published
     from bridge.config.config import Subscription

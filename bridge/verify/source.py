@@ -15,7 +15,7 @@ from psycopg import sql as psql
 
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
-from bridge.receive.slot import ReplicationConnection
+from bridge.receive.slot import ReplicationConnection, Snapshot
 from bridge.runtime.errors import PublisherError, VerifyError
 from bridge.runtime.threads import Closing
 from bridge.sqltext.keywords import quote_identifier
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
-    from bridge.receive.slot import Snapshot
     from protocol.lsn import Lsn
 
 _SETTINGS: Final = (

@@ -14,17 +14,14 @@ from psycopg import sql as psql
 
 from bridge.sqltext.keywords import quote_identifier
 from bridge.sync.copy_plan import BlockRange, block_ranges, copy_statement, select_statement, where_clause
-from bridge.verify.comparison import bucket_sums
-from bridge.verify.tables import BUCKET_BITS
-from bridge.verify.window import UNCHANGED
+from bridge.verify.comparison import Buckets, bucket_sums
+from bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable
+from bridge.verify.window import UNCHANGED, TableWindow, Texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from bridge.verify.comparison import Buckets
     from bridge.verify.source import Source
-    from bridge.verify.tables import ValueTexts, VerifiedTable
-    from bridge.verify.window import TableWindow, Texts
 
 _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"

@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bridge.verify.comparison import Shown, differences, differing, explained, lone_keys, rows_in
+from bridge.verify.comparison import Buckets, Difference, Shown, differences, differing, explained, lone_keys, rows_in
 from bridge.verify.tables import BUCKET_BITS, FINE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.verify.comparison import Buckets, Difference
     from bridge.verify.source_table import SourceTable
     from bridge.verify.target import TargetVersion
     from bridge.verify.verdict import Verdict

@@ -11,14 +11,13 @@ from bridge.sqltext.keywords import quote_identifier
 from bridge.targets.location import quoted
 from bridge.verify.canonical_record import MD5, RowHash, source_record, source_value, target_record
 from protocol.values.places import AS_NULLS
-from protocol.values.types import Kind, Place
+from protocol.values.types import ColumnType, Kind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
     from bridge.targets.target import Mode
-    from protocol.values.types import ColumnType
 
 BUCKET_BITS: Final = 10
 """A row is in one of 1024 buckets, by the first bits of its hash. So one hash of each row is enough."""

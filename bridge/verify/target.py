@@ -6,21 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.location import read_table
 from bridge.spark.session import companion
 from bridge.targets.location import quoted
-from bridge.verify.comparison import bucket_sums
-from bridge.verify.tables import BUCKET_BITS
+from bridge.verify.comparison import Buckets, bucket_sums
+from bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from bridge.verify.comparison import Buckets
-    from bridge.verify.tables import ValueTexts, VerifiedTable
 
 _LOW_BITS: Final = 30
 

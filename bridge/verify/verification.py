@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from bridge.snapshots.point_in_time import TableAt, version_at
@@ -20,7 +20,7 @@ from bridge.sync.copy_reader import key_of
 from bridge.verify.canonical_record import row_hash
 from bridge.verify.repair import repair
 from bridge.verify.source import Source
-from bridge.verify.source_table import SourceTable
+from bridge.verify.source_table import Pace, SourceTable
 from bridge.verify.table_comparison import TableComparison
 from bridge.verify.tables import VerifiedColumn, VerifiedTable
 from bridge.verify.target import TargetVersion, hashing_session
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.published import Published
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
     from bridge.config.config import Subscription
-    from bridge.verify.source_table import Pace
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25

@@ -16,10 +16,12 @@ from protocol.codec.messages import (
     CommitPrepared,
     Delete,
     Insert,
+    Message,
     Prepare,
     Relation,
     RollbackPrepared,
     Truncate,
+    Tuple,
     Update,
     ValueKind,
 )
@@ -28,7 +30,6 @@ from protocol.codec.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from protocol.codec.messages import Message, Tuple
     from protocol.lsn import Lsn
 
     _Change = tuple[Insert | Update | Delete | Truncate, list[Relation]]

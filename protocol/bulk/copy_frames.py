@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from protocol.bulk.message_array import MessageArray
-from protocol.values.value_array import numbers_at
+from protocol.values.value_array import Bytes, Ints, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from protocol.values.value_array import Bytes, Ints
 
 COPY_DATA: Final = ord("d")
 PREFIX_BYTES: Final = 5

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from protocol.errors import MalformedMessage, UnrepresentableValue
 from protocol.values import readers
-from protocol.values.types import Kind
+from protocol.values.types import ColumnType, Kind
 from protocol.values.value_array import (
     PADDING,
     BadValueError,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.bulk.message_array import MessageArray
-    from protocol.values.types import ColumnType
 
 DECODE_CHUNK_ROWS: Final = 1 << 14
 DECODE_CHUNK_BYTES: Final = 1 << 22

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.codec.messages import VALUE_KINDS, VALUES_WITHOUT_DATA, Value
+from protocol.codec.messages import VALUE_KINDS, VALUES_WITHOUT_DATA, Tuple, Value
 from protocol.errors import UnsupportedBinary
 from protocol.values.value_array import Bools, Bytes, Ints, ValueArray, merge, numbers_at
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from protocol.bulk.decode_chunk import Column, DecodeChunk
-    from protocol.codec.messages import Tuple
 
 _UNCHANGED, _TEXT, _BINARY = b"utb"
 _KNOWN_KINDS: Final = np.isin(np.arange(256), list(VALUE_KINDS))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from protocol.codec.buffer import Codec
+from protocol.codec.buffer import Codec, Reader, Writer
 from protocol.codec.messages import (
     VALUE_KINDS,
     VALUES_WITHOUT_DATA,
@@ -18,6 +18,7 @@ from protocol.codec.messages import (
     Delete,
     Insert,
     LogicalMessage,
+    Message,
     Relation,
     Truncate,
     Tuple,
@@ -30,9 +31,6 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from protocol.codec.buffer import Reader, Writer
-    from protocol.codec.messages import Message
 
 Change = Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
 """The messages inside a transaction; each has an `xid` if the transaction is streamed."""

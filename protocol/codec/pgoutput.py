@@ -19,13 +19,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.codec import change_messages, transaction_messages
-from protocol.codec.buffer import Reader, Writer
+from protocol.codec.buffer import Codec, Reader, Writer
 from protocol.errors import MalformedMessage, UnsupportedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.codec.buffer import Codec
     from protocol.codec.messages import Message
 
 _WHOLE = {codec.tag[0]: codec.decode for codec in transaction_messages.WHOLE_CODECS}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from protocol.codec.buffer import Codec
+from protocol.codec.buffer import Codec, Reader, Writer
 from protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Commit,
     CommitPrepared,
+    Message,
     Origin,
     Prepare,
     RollbackPrepared,
@@ -25,14 +26,10 @@ from protocol.codec.messages import (
     StreamStop,
 )
 from protocol.errors import MalformedMessage
-from protocol.lsn import unchecked_lsn
+from protocol.lsn import Lsn, unchecked_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from protocol.codec.buffer import Reader, Writer
-    from protocol.codec.messages import Message
-    from protocol.lsn import Lsn
 
 # Consecutive fields of fixed length: LSNs are Q, times q, xids I, flags B.
 _BEGIN = struct.Struct(">cQqI")

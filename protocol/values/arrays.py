@@ -20,6 +20,7 @@ from protocol.values.value_array import (
     Bytes,
     Ints,
     MalformedValue,
+    Reader,
     Unrepresentable,
     ValueArray,
     flat,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from protocol.values.types import ColumnType
-    from protocol.values.value_array import Reader
 
 MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
 OTHER_LOWER_BOUND: Final = "the column holds arrays whose lower bound is 1 only"

@@ -12,17 +12,14 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.values.types import Place
-from protocol.values.value_array import UnheldValue, refuse
-
-if TYPE_CHECKING:
-    from protocol.values.value_array import Bools, Unrepresentable
+from protocol.values.value_array import Bools, UnheldValue, Unrepresentable, refuse
 
 AS_NULLS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta reads as NULL in a partition column."""

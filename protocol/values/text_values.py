@@ -8,8 +8,8 @@ The value of a string column is the text itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,6 @@ from protocol.values.value_array import (
     refuse,
     strings_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
 NOT_A_DECIMAL: Final = "the column holds finite numbers only"

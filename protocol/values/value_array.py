@@ -7,10 +7,10 @@ ones (`BadValueError`). `decode_chunk`, which knows column and message, turns th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.values.types import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.effects.conflicts import UPDATE_MISSING, as_text
+from bridge.effects.conflicts import UPDATE_MISSING, Conflict, Conflicts, as_text
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
 from bridge.lake.location import read_table
 from bridge.lake.raise_error import text_expression
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.batch.batch import TableChanges
-    from bridge.effects.conflicts import Conflict, Conflicts
 
     Key = tuple[str | None, ...]
 

@@ -11,7 +11,7 @@ from bridge.batch.row_filters import RowFilters, ServerFilters, VerdictSource
 from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter
 from bridge.rowfilter.on_server import server_filter
-from bridge.rowfilter.on_server.server_filter import ServerColumn
+from bridge.rowfilter.on_server.server_filter import ServerColumn, ServerFilter
 from bridge.sqltext.refusal import OF_POSTGRESQL
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bridge.publication.entry import Entry
     from bridge.publication.publication import Action
     from bridge.publication.tables import Collation as CatalogCollation
-    from bridge.rowfilter.on_server.server_filter import ServerFilter
     from protocol.values.types import ColumnType
 
     Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.batch.unrepresentable import MARKS, reason_of
@@ -25,8 +26,6 @@ from protocol.errors import UnrepresentableValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pyspark.sql import Column, SparkSession
 
     from bridge.batch.row_filters import RowFilter, RowFilters
     from protocol.values.value_array import Bools

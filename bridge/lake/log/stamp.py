@@ -11,14 +11,12 @@ from pyspark.sql.utils import is_remote
 
 from bridge.runtime.errors import OutcomeUnknown
 from bridge.spark.outcome import SPARK_ERRORS
-from protocol.lsn import utc
+from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
-
-    from protocol.lsn import Lsn
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"

@@ -26,12 +26,10 @@ from bridge.receive.stream.read_ahead import ReadAhead
 from bridge.runtime.errors import PublisherError
 from protocol.bulk.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
 from protocol.bulk.message_array import MessageArray
-from protocol.values.value_array import PADDING
+from protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from protocol.values.value_array import Bytes
 
 _ACCUMULATE_S = 0.0003
 """How long libpq's messages may accumulate: waking once per message costs both sides more CPU than handling it."""

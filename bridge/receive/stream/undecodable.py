@@ -16,8 +16,8 @@ import psycopg
 from bridge.catalog.catalog_rows import owner_of
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.runtime import remedies
-from bridge.runtime.errors import PublisherError
-from protocol.codec.walsender import option_texts
+from bridge.runtime.errors import PublisherError, StreamError
+from protocol.codec.walsender import PgoutputOptions, option_texts
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
-    from bridge.runtime.errors import StreamError
-    from protocol.codec.walsender import PgoutputOptions
 
 _ALIGNMENT: Final = 8  # of records in the WAL; none is shorter than three times that
 _FIRST_STEP_BYTES: Final = 1 << 16

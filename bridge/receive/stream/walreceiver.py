@@ -28,6 +28,7 @@ from bridge.runtime.errors import BridgeError, PublisherError, StreamError
 from bridge.runtime.threads import RECEIVING, yield_to_others
 from protocol.codec.walsender import (
     HEADER_BYTES,
+    PgoutputOptions,
     PrimaryKeepalive,
     StandbyStatusUpdate,
     decode_copy_data,
@@ -36,9 +37,9 @@ from protocol.codec.walsender import (
     start_replication,
 )
 from protocol.errors import MalformedMessage, ProtocolError
-from protocol.lsn import POSTGRES_EPOCH_S
+from protocol.lsn import POSTGRES_EPOCH_S, Lsn
 from protocol.stream.assembler import State, TransactionAssembler
-from protocol.stream.transactions import Ending, Transaction
+from protocol.stream.transactions import Ending, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
     from protocol.bulk.message_array import MessageArray
-    from protocol.codec.walsender import PgoutputOptions
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Item
 
 STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps

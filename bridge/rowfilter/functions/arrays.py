@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import comparisons
@@ -11,8 +12,6 @@ from bridge.rowfilter.types.typed import Constant, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from bridge.rowfilter.types.pg_catalog import Signature
     from bridge.rowfilter.types.typed import Apply
 

@@ -5,12 +5,8 @@ The walsender of a server-side publication stops at such a row, so computing the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 def failure(message: str) -> Column:

@@ -15,6 +15,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
@@ -23,8 +24,6 @@ from bridge.rowfilter.types.typed import Constant, Typed, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from bridge.rowfilter.types.pg_catalog import Signature
 
 _STRICT: Final = {"mode": "FAILFAST"}

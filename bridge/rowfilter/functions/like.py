@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.types.constants import constant
-from bridge.rowfilter.types.typed import STRINGS, Constant, Typed, collation_of
+from bridge.rowfilter.types.typed import STRINGS, Collation, Constant, Typed, collation_of
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply, Collation
+    from bridge.rowfilter.types.typed import Apply
 
 _OPERATORS: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 

@@ -6,16 +6,14 @@ The scale of a value makes no difference in a row filter, which cannot cast a nu
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.types.constants import MAX_DIGITS, common_digits, spark_type
 from bridge.rowfilter.types.typed import Digits, Typed
 from bridge.sqltext.refusal import Refused
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _COMPLEMENTS: Final = ("0123456789", "9876543210")
 

@@ -12,12 +12,11 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from bridge.rowfilter.functions.like import literal_pattern, match, null_match
-from bridge.rowfilter.types.typed import STRINGS
+from bridge.rowfilter.types.typed import STRINGS, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Typed
 
 _OPERATORS: Final = frozenset({"~", "!~", "~*", "!~*"})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import comparisons
@@ -14,8 +15,6 @@ from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pyspark.sql import Column
 
     Operate = Callable[[str, syntax.Node, syntax.Node], Typed]
     """Translates an operator, given its name and its operands."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions.failure import failure
@@ -13,8 +14,6 @@ from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import Column
 
     from bridge.rowfilter.types.pg_catalog import Signature
     from bridge.rowfilter.types.typed import Apply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.types.type_names import shown
@@ -12,8 +13,6 @@ from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from decimal import Decimal
-
-    from pyspark.sql import Column
 
 MAX_DIGITS: Final = 38  # the greatest precision of Spark's decimals
 SPARK_TYPES: Final = {

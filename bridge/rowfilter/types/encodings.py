@@ -7,14 +7,11 @@ depends on the difference is refused, and so is every function on text that is n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bridge.rowfilter.types.constants import element
-from bridge.rowfilter.types.typed import STRINGS, Constant
+from bridge.rowfilter.types.typed import STRINGS, Constant, Typed
 from bridge.sqltext.refusal import Refused
-
-if TYPE_CHECKING:
-    from bridge.rowfilter.types.typed import Typed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from protocol.values.output import interval_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _PART: Final = re.compile(
     r"\s*([+-]?\d+)\s*(year|years|yr|yrs|month|months|mon|mons|week|weeks|day|days|hour|hours|minute|minutes|min|mins"
