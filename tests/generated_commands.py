@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from typer.main import get_command
 
-from bridge.service import cli_help
+from bridge.service import cli_shared
 from bridge.service.cli import app
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "commands"
@@ -64,7 +64,7 @@ A command's page has those that mean something else there.
 def pages() -> dict[str, str]:
     """Return the text of each file of docs/commands/, by its name."""
     rows = [f"| [`pgbridge {name}`]({name}.md) | {_paragraphs(COMMANDS[name])[0]} |" for name in COMMANDS]
-    index = _INDEX.format(rows="\n".join(rows), codes=_exit_codes(cli_help.USUAL))
+    index = _INDEX.format(rows="\n".join(rows), codes=_exit_codes(cli_shared.USUAL))
     return {"README.md": index, **{f"{name}.md": _page(name) for name in COMMANDS}}
 
 
@@ -74,7 +74,7 @@ def _page(name: str) -> str:
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     usage = " ".join([f"pgbridge {name} [OPTIONS]", *filter(None, map(_usage, [*arguments, *options]))])
     rows = [f"| `{_named(parameter)}` | {_meaning(parameter)} |" for parameter in [*arguments, *options]]
-    own = {**cli_help.USUAL, **cli_help.COMMANDS[name].exit_codes}
+    own = {**cli_shared.USUAL, **cli_shared.COMMANDS[name].exit_codes}
     table = "\n".join(["| argument or option | meaning |", "|---|---|", *rows])
     parts = [
         f"# pgbridge {name}",
@@ -82,7 +82,7 @@ def _page(name: str) -> str:
         f"```\nUsage: {usage}\n```",
         table,
         _exit_codes(own),
-        f"For example:\n\n```\n$ {cli_help.COMMANDS[name].example}\n```",
+        f"For example:\n\n```\n$ {cli_shared.COMMANDS[name].example}\n```",
         f"Read on in [{Path(MORE[name].partition('#')[0]).name}](../{MORE[name]}).",
     ]
     return "\n\n".join(parts) + "\n"

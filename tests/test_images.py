@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bridge.check.java import VERSIONS
+from bridge.check.machine import VERSIONS
 from bridge.config import config
 from tests.test_docs import complaint
 from tests.test_project import ENTRIES, POSTGRES, PYTHONS, ROOT, WORKFLOW

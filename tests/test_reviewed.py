@@ -21,7 +21,7 @@ REVIEWED: Final = {
     "B4": "bridge/check/test_report_refusals.py::test_two_subscriptions",  # one slot
     "B5": "bridge/check/test_machine.py::test_below_a_folder_that_may_not_be_entered",
     "B6": "test_docs_new_tables.py::test_the_example",  # paths that Spark's SQL does not take
-    "B7": "bridge/catalog/test_worker_status.py::test_an_error_of_the_start_is_over_once_the_stream_has_begun",
+    "B7": "bridge/catalog/test_notes.py::test_an_error_of_the_start_is_over_once_the_stream_has_begun",
     "B8": "bridge/service/test_replay.py::test_a_daemon_is_running",  # the hint was another state_dir
     "B9": "bridge/check/test_tables.py::test_a_column_list_without_the_key",
     "B10": "bridge/check/test_report_refusals.py::test_the_file_is_refused",  # a master that Spark does not know

@@ -18,7 +18,7 @@ from bridge.apply.published import Published, kept_types
 from bridge.apply.worker import Control
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import owner_of, sync_name
-from bridge.catalog.worker_status import WorkerStatus
+from bridge.catalog.notes import WorkerStatus
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import StateError, is_own, let_go, may_retry

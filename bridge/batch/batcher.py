@@ -16,8 +16,7 @@ from bridge.batch.block_decoder import BlockDecoder
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.batch.definitions import Definitions
-from bridge.batch.positions import BlockPositions, Ordinals
-from bridge.batch.projection import keep, kept_positions
+from bridge.batch.projection import BlockPositions, Ordinals, keep, kept_positions
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
 from bridge.track.spool import CHUNK_BYTES

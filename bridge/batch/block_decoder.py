@@ -16,8 +16,16 @@ import pyarrow as pa
 
 from bridge.batch.batch import inserts_only
 from bridge.batch.collector import ChangeCollector
-from bridge.batch.positions import BlockPositions, Ordinals
-from bridge.batch.projection import as_changes, from_old_tuples, in_target_types, keep, kept_positions, old_positions
+from bridge.batch.projection import (
+    BlockPositions,
+    Ordinals,
+    as_changes,
+    from_old_tuples,
+    in_target_types,
+    keep,
+    kept_positions,
+    old_positions,
+)
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.batch.row_filters import (
     RowFilters,

@@ -1,27 +1,34 @@
-"""Rules on this machine: memory, disks, the warehouse, the configuration file's privacy."""
+"""Rules on this machine: memory, disks, the warehouse, the configuration file's privacy, and what Spark needs here.
+
+That is a Java, found as Spark's launcher finds it (by JAVA_HOME, else on the PATH); or for a Spark Connect server, the
+packages of the extra `connect`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shlex
 import shutil
 import socket
+import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bridge.check.finding import Finding, failed, failure, passed, warning
+from bridge.check.finding import Finding, Level, failed, failure, passed, warning
 from bridge.commands.status import size_text
 from bridge.monitor.access import read_token
 from bridge.monitor.server import cannot_listen
-from bridge.runtime import process
-from bridge.runtime.errors import ConfigError
+from bridge.runtime import process, remedies
+from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.runtime.http_address import is_loopback
 from bridge.spark import session
 from bridge.spark.launch import names_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bridge.config.config import Http
 
@@ -181,3 +188,117 @@ def _existing(folder: Path) -> Path:
         except OSError:
             return place
     raise AssertionError("the root exists")
+
+
+VERSIONS: Final = (17, 21, 25)
+"""The versions that Spark 4.2's documentation names ("Spark runs on Java 17/21/25"). It starts on no older one."""
+
+_SOUND_25: Final = (25, 0, 3)
+"""Spark deprecates earlier ones: their G1 collector may corrupt data (SPARK-55852)."""
+
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?(?:\.(\d+))?')
+_TIMEOUT_S = 20.0
+_TAIL_BYTES, _TAIL_LINES, _SHOWN_CHARACTERS = 8192, 3, 300
+_TELLING = re.compile(r"^(?!\s*at ).*(?:Exception|Error|Invalid|unresolved dependency)")
+_DOWNLOAD = re.compile("unresolved dependency|download failed|UnknownHost")
+_REMEDY = "install Java 17, 21 or 25, and set JAVA_HOME to its folder if it is not on the PATH"
+
+
+def check_java(environment: Mapping[str, str]) -> Finding:
+    """Look for Java, and ask it for its version.
+
+    Args:
+        environment: The process's environment variables.
+    """
+    home = environment.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    if program is None:
+        return failure("Java", "no java on the PATH, and JAVA_HOME is not set", remedy=_REMEDY)
+    command = [program, "-version"]
+    try:
+        said = subprocess.run(  # noqa: S603 - the program that Spark's launcher runs, without a shell
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=dict(environment)
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return failure("Java", f"{program} cannot be run: {error}", remedy=_REMEDY)
+    match = _VERSION.search(said)
+    if match is None:
+        return failure("Java", f"{program} does not tell its version", remedy=_REMEDY)
+    return _of_version(program, tuple(int(number or 0) for number in match.groups()))
+
+
+def _of_version(program: str, numbers: tuple[int, ...]) -> Finding:
+    version = numbers[1] if numbers[0] == 1 else numbers[0]  # 1.8 is Java 8
+    if version < VERSIONS[0]:
+        return failure("Java", f"{program} is Java {version}; Spark needs {VERSIONS[0]} or later", remedy=_REMEDY)
+    if version not in VERSIONS:
+        return warning("Java", f"{program} is Java {version}: Spark is not tested on it, and may fail", remedy=_REMEDY)
+    if _SOUND_25[:1] <= numbers < _SOUND_25:
+        text = ".".join(map(str, numbers))
+        fault = "whose garbage collector G1 may corrupt data"
+        return warning("Java", f"{program} is Java {text}, {fault}", remedy="upgrade it to 25.0.3")
+    return passed("Java", f"{program} is Java {version}")
+
+
+def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> SparkLost:
+    """The error that Spark cannot be started; it says so if Java is the reason.
+
+    Args:
+        error: What the start raised.
+        environment: The process's environment variables.
+        log: What Spark's processes have printed.
+    """
+    java = check_java(environment)
+    if java.level is Level.FAILURE:
+        return SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy)
+    said = _last_words(log)
+    if not said or any(map(_DOWNLOAD.search, said)):
+        hint = f"at its first start it needs Maven Central, for Delta's jars; see {log}"
+    elif java.level is Level.WARNING:
+        hint = f"{java.message}: {java.remedy}; see {log}"
+    else:
+        hint = f"correct [spark] in the configuration; see {log}"
+    return SparkLost("\n".join([f"Spark cannot be started: {error}", *said]), hint=hint)
+
+
+def _last_words(log: Path) -> list[str]:
+    """Return the last few lines of Spark's log that tell of an error."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip()[:_SHOWN_CHARACTERS] for line in lines if _TELLING.search(line)][-_TAIL_LINES:]
+
+
+_PACKAGES: Final = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+
+
+def check_connect(find: Callable[[str], object | None]) -> Finding:
+    """Look for the packages; whether the server answers is told by Spark's start.
+
+    Args:
+        find: Finds a module by its name, as `importlib.util.find_spec`.
+    """
+    missing = [package for module, package in _PACKAGES.items() if not _is_found(find, module)]
+    if missing:
+        return failure(
+            "Spark Connect",
+            f"packages are not installed: {', '.join(missing)}",
+            remedy="install them beside pgbridge",
+            statement=remedies.install("connect"),
+        )
+    return passed("Spark Connect", "its packages are installed; the server tells at the start whether it can be used")
+
+
+def _is_found(find: Callable[[str], object | None], module: str) -> bool:
+    try:
+        return find(module) is not None
+    except ModuleNotFoundError:  # the package above it
+        return False

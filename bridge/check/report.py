@@ -1,36 +1,40 @@
-"""The whole check: this machine first, then each subscription."""
+"""The whole check: this machine first, then each subscription; also beside Spark's start, and the script of a role.
+
+Beside Spark's start only the critical part is checked: a wrong host is told at once, not after it. The script makes the
+least-privileged role: `sql/role.psql`, filled in for a subscription.
+"""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import sql
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import is_running
-from bridge.check.catalogs import check_catalogs
-from bridge.check.connect import check_connect
-from bridge.check.delta_protocol import check_conf
-from bridge.check.finding import Finding, exit_code, failed
-from bridge.check.java import check_java
+from bridge.check.finding import Finding, Level, exit_code, failed
+from bridge.check.lake import check_catalogs, check_conf
 from bridge.check.machine import (
+    check_connect,
     check_descriptors,
     check_http,
+    check_java,
     check_memory,
     check_ports,
     check_secrets,
     check_state_dir,
     check_warehouse,
 )
-from bridge.check.others import Known, others_need
-from bridge.check.role import RoleNames, filled_in
+from bridge.check.others import Known, is_enabled, others_need
 from bridge.check.subscription import check_subscription
 from bridge.config.spark_master import CONNECT
 from bridge.lake.log.durable import local_folder
 from bridge.receive.connection import has_password, login
-from bridge.receive.publisher import Publisher
+from bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from bridge.runtime.errors import BridgeError, StateError
 from bridge.runtime.process import OWN_BYTES, available_bytes
 from bridge.spark import session
@@ -38,6 +42,8 @@ from bridge.spark import session
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
 
     from bridge.config.config import Config, Subscription
 
@@ -142,3 +148,89 @@ def role_script(subscription: Subscription) -> str:
     except BridgeError:
         pass
     return filled_in(sql.load_script("role"), names)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleNames:
+    """The names that the script has.
+
+    Attributes:
+        role_exists: Whether the server knows the role: then it is altered, not created.
+        missing_publications: Publications that the database does not have.
+        tables: (schema, name) of each published table; none if they are not known.
+    """
+
+    role: str
+    database: str
+    role_exists: bool = False
+    missing_publications: Sequence[str] = ()
+    tables: Sequence[tuple[str, str]] = ()
+
+
+def filled_in(script: str, names: RoleNames) -> str:
+    """Return the script with names in the places of psql's variables, and without the header's usage by hand.
+
+    Unknown tables are written as `public.…`, for an operator to fill in.
+    """
+    tables = [quoted_table(*table) for table in names.tables] or ["public.…"]
+    schemas = list(dict.fromkeys(quoted_name(schema) for schema, _ in names.tables)) or ["public"]
+    values = {':"role"': quoted_name(names.role), ':"database"': quoted_name(names.database)}
+    lines: list[str] = []
+    for line in script.splitlines():
+        if line.startswith("--") and ("psql -v" in line or "pgbridge check --sql" in line):
+            continue
+        text = line
+        if names.role_exists:
+            text = text.replace("CREATE ROLE", "ALTER ROLE")
+        for variable, value in values.items():
+            text = text.replace(variable, value)
+        if line.startswith("--"):
+            lines.append(text)
+        elif ':"publication"' in text:
+            lines += [
+                text.replace(':"publication"', quoted_name(name)).replace(':"schema".:"table"', ", ".join(tables))
+                for name in names.missing_publications
+            ]
+        elif ':"table"' in text:
+            lines += [text.replace(':"schema".:"table"', table) for table in tables]
+        elif ':"schema"' in text:
+            lines += [text.replace(':"schema"', schema) for schema in schemas]
+        else:
+            lines.append(text)
+    while lines[-1].startswith("--"):  # what it would be about is there already
+        lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+_AT_ONCE = 8
+
+
+def preflight(config: Config, catalog: Catalog, log: FilteringBoundLogger) -> threading.Thread:
+    """Check all enabled subscriptions in a thread, and log what failed.
+
+    Nothing waits for it: a worker that fails says why, again and again, and the server may be mended meanwhile.
+    """
+    enabled = [one for one in config.subscription.values() if is_enabled(one, catalog)]
+    known = Known(catalog, running=True)
+
+    def check(subscription: Subscription) -> None:
+        try:
+            for finding in check_subscription(subscription, known):
+                if finding.level is Level.FAILURE:
+                    log.error(
+                        "check failed",
+                        subscription=subscription.name,
+                        check=finding.subject,
+                        error=finding.message,
+                        hint=": ".join(filter(None, (finding.remedy, finding.statement))),
+                    )
+        except Exception as error:  # noqa: BLE001 - the server went away in between, or the daemon ends
+            log.debug("the check was cut short", subscription=subscription.name, error=str(error))
+
+    def run() -> None:
+        with ThreadPoolExecutor(_AT_ONCE, "check") as pool:
+            list(pool.map(check, enabled))
+
+    thread = threading.Thread(target=run, name="check", daemon=True)
+    thread.start()
+    return thread

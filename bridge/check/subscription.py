@@ -10,11 +10,10 @@ import pyarrow as pa
 from bridge.apply.published import unpublished
 from bridge.catalog import refresh
 from bridge.catalog.held import held
-from bridge.check.delta_protocol import check_target
 from bridge.check.finding import Finding, Level, failed, passed, warning
+from bridge.check.lake import check_target
 from bridge.check.others import Known, is_enabled
-from bridge.check.server import Needs, check_server
-from bridge.check.slot import Expected, check_slot_state
+from bridge.check.server import Expected, Needs, check_server, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.lake.changes.entry_filters import EntryFilterCompiler
 from bridge.lake.forms import check_new_table

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.events import BEGINS
-from bridge.effects.key_codes import key_codes
+from bridge.effects.events import BEGINS, key_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@
     DROP COLUMN     The column and its values stay, as with a native subscriber; new rows have NULL. When another
                     column gets its name, the dropped one becomes `<name>_dropped`.
     RENAME COLUMN   Renamed, by attribute number (`attrmap`).
-    ALTER … TYPE    If every value stays the same (`type_change`), the column is widened where necessary, and never
+    ALTER … TYPE    If every value stays the same (`alterations`), the column is widened where necessary, and never
                     narrowed.
 
 Anything else is a NeedsResync, and so is a column whose values in existing rows are unknown: the table waits until it
@@ -17,9 +17,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
+from bridge.evolution.alterations import (
+    AddColumn,
+    Alteration,
+    RenameColumn,
+    WidenColumn,
+    common_type,
+    declared,
+    keeps_values,
+)
 from bridge.evolution.attrmap import Alignment, Match, align, without_number
-from bridge.evolution.type_change import common_type, declared, keeps_values
 from bridge.publication.published_table import folded, unsupported
 from bridge.runtime.errors import NeedsResync
 from bridge.targets.target import (

@@ -16,7 +16,14 @@ from rich.console import Console
 
 from bridge.commands.alter import set_enabled, set_skip, waits
 from bridge.commands.init import write
-from bridge.commands.options import (
+from bridge.commands.state import opened
+from bridge.config import config
+from bridge.runtime import __version__, log, remedies
+from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
+from bridge.runtime.log import printable
+from bridge.runtime.signals import StopSignals, interrupt
+from bridge.service import cli_shared, cli_tables
+from bridge.service.cli_shared import (
     DEFAULT_FILE,
     AsJson,
     ConfigFile,
@@ -26,13 +33,6 @@ from bridge.commands.options import (
     echo_error,
     print_document,
 )
-from bridge.commands.state import opened
-from bridge.config import config
-from bridge.runtime import __version__, log, remedies
-from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
-from bridge.runtime.log import printable
-from bridge.runtime.signals import StopSignals, interrupt
-from bridge.service import cli_help, cli_tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -371,7 +371,7 @@ def demo(
     raise typer.Exit(run_demo(directory, seconds))
 
 
-cli_help.add_epilogs(app)
+cli_shared.add_epilogs(app)
 
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:

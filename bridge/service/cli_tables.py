@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.commands.options import (
+from bridge.config import config
+from bridge.runtime import log
+from bridge.runtime.errors import BridgeError, SparkLost
+from bridge.runtime.log import one_line
+from bridge.service.cli_shared import (
     DEFAULT_FILE,
     AsJson,
     ConfigFile,
@@ -17,10 +21,6 @@ from bridge.commands.options import (
     echo_error,
     print_document,
 )
-from bridge.config import config
-from bridge.runtime import log
-from bridge.runtime.errors import BridgeError, SparkLost
-from bridge.runtime.log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked, spark_lock
 from bridge.check.finding import Level
-from bridge.check.java import not_started
-from bridge.check.machine import check_descriptors
+from bridge.check.machine import check_descriptors, not_started
+from bridge.check.report import preflight
 from bridge.commands.status import size_text
 from bridge.monitor.document import copies_of
 from bridge.monitor.monitor import Monitor
@@ -30,7 +30,6 @@ from bridge.runtime.process import OWN_BYTES, available_bytes, keep_freed
 from bridge.runtime.systemd import Service, status_line
 from bridge.runtime.threads import backoff_s, detached, share_interpreter
 from bridge.service.jvm_watch import JvmWatch
-from bridge.service.preflight import preflight
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp

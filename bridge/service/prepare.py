@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from bridge.check.java import not_started
+from bridge.check.machine import not_started
 from bridge.commands.status import size_text
 from bridge.config.config import Config, Spark
 from bridge.runtime.errors import BridgeError, ConfigError

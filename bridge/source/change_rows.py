@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.decode_block import DecodeBlock, decode_blocks
-from bridge.batch.positions import BlockPositions, Ordinals
-from bridge.batch.projection import from_old_tuples
+from bridge.batch.projection import BlockPositions, Ordinals, from_old_tuples
 from bridge.batch.routes import name_of
 from bridge.effects.events import COMMANDS
 from bridge.receive.server_facts import ServerTypes

@@ -1,11 +1,16 @@
-"""Rules on this machine. Nothing is left behind in the folders that are tried."""
+"""Rules on this machine. Nothing is left behind in the folders that are tried.
+
+Packages of the extra `connect` that are missing are named, with the command.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import socket
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +18,7 @@ import pytest
 
 from bridge.check import machine
 from bridge.check.finding import Level
-from bridge.check.machine import check_http, check_ports, check_warehouse
+from bridge.check.machine import check_connect, check_http, check_ports, check_warehouse
 from bridge.config.config import Http
 from bridge.runtime import process
 
@@ -157,3 +162,20 @@ def test_the_page(tmp_path):
     token.chmod(0o644)
     found = check_http(Http(listen=listen, token_file=str(token)), running=True)
     assert (found.level, found.remedy) == (Level.FAILURE, f"chmod 600 {token}")
+
+
+def test_all_are_there():
+    assert check_connect(find_spec).level is Level.PASS
+
+
+def test_what_is_missing_is_named():
+    def find(name: str) -> object | None:
+        if name == "google.rpc":
+            raise ModuleNotFoundError("google")
+        return None if name == "grpc" else name
+
+    found = check_connect(find)
+    assert found.level is Level.FAILURE
+    assert found.message == "packages are not installed: grpcio, googleapis-common-protos"
+    assert re.fullmatch(r"pip install( '[a-z-]+>=[\d.]+')+", found.statement)
+    assert "'grpcio>=" in found.statement

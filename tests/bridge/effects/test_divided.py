@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bridge.effects import divided
 from bridge.effects.divided import ScratchTable, key_hashes
-from bridge.effects.key_codes import key_codes
+from bridge.effects.events import key_codes
 from bridge.effects.net_effect import net_effect
 from bridge.runtime.errors import StateError
 from tests.bridge.apply.made_changes import KEY, after_all, before_all, changes_table, merged, random_case, rows_of

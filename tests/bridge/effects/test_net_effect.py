@@ -1,13 +1,19 @@
-"""The net effect in Arrow: against a row-at-a-time model, against Spark's, and folded in parts."""
+"""The net effect in Arrow: against a row-at-a-time model, against Spark's, and folded in parts.
+
+Which row each effect is on, where rows move: `test_net_effect_of_many_random_histories` has the same at random.
+"""
+
+from __future__ import annotations
 
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from bridge.effects.events import ARRIVED, BEGINS, DELETE, DELETED, INSERT, INSERTED, UPDATE, UPDATED
-from bridge.effects.net_effect import Shape, fold, net_effect, reborn_apart
+from bridge.effects.net_effect import NO_KEY, Shape, fold, net_effect, reborn_apart, row_chains
 from tests.bridge.apply.made_changes import (
     KEY,
     RowAtATime,
@@ -203,3 +209,61 @@ def test_a_part_without_marks_knows_all_its_values():
     for parts in ([unchanged, known], [known, unchanged]):
         effects = fold([net_effect(part, KEY).table for part in parts]).table
         assert [(row["new_3"], row["unchanged_3"]) for row in effects.to_pylist()] == [("known", False)]
+
+
+def chains(*effects):
+    """Effects as (round, key before, key after, whether it begins): groups, and the effects with each mark."""
+    rounds, *keys, begins = zip(*effects, strict=True)
+    before, after = (np.array([NO_KEY if key is None else key for key in some]) for some in keys)
+    found = row_chains(before, after, np.array(begins), np.array(rounds))
+    marks = (np.flatnonzero(mark).tolist() for mark in (found.unclear, found.needless, found.keyless))
+    return found.groups.tolist(), *marks
+
+
+def insert(at, key):
+    return at, key, key, True
+
+
+def update(at, key):
+    return at, key, key, False
+
+
+def delete(at, key):
+    return at, key, None, False
+
+
+def move(at, old, new):
+    """The new key is taken, and the row moves to it."""
+    return (at, new, None, True), (at, old, new, False)
+
+
+def test_a_row_is_followed_from_key_to_key():
+    assert chains(*move(0, 1, 2), update(1, 2), *move(2, 2, 3), delete(3, 3)) == ([0, 1, 1, 3, 1, 1], [], [], [])
+
+
+def test_a_key_that_was_freed_need_not_be_looked_at_again():
+    assert chains(delete(0, 2), *move(1, 1, 2)) == ([0, 0, 2], [], [1], [])
+
+
+def test_a_new_row_replaces_the_one_that_was_deleted():
+    assert chains(delete(0, 1), insert(1, 1), update(2, 1)) == ([0, 0, 0], [], [], [])
+
+
+def test_a_new_row_has_no_key_where_a_row_has_moved_away():
+    assert chains(*move(0, 1, 2), insert(1, 1), update(2, 1)) == ([0, 1, 2, 2], [], [], [2])
+
+
+def test_rows_that_change_places_in_one_round():
+    """As a fold has it: both leave before either comes."""
+    assert chains((0, 1, 2, False), (0, 2, 1, False), update(1, 1), delete(1, 2)) == ([0, 1, 1, 0], [], [], [])
+
+
+def test_what_does_not_follow():
+    assert chains(insert(0, 1), insert(1, 1))[1] == [1]
+    assert chains(delete(0, 1), update(1, 1))[1] == [1]
+    assert chains(update(0, 2), *move(1, 1, 2))[1] == [1]
+
+
+def test_no_effects():
+    none = np.zeros(0, np.int64)
+    assert len(row_chains(none, none, none.astype(np.bool_), none).groups) == 0

@@ -274,7 +274,7 @@ def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, mo
         raise RuntimeError("no Java")
 
     monkeypatch.setattr(session, "start", start)
-    monkeypatch.setattr("bridge.check.java.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
         catalog.set_state("sub", "streaming")
     with pytest.raises(SparkLost):

@@ -7,9 +7,9 @@ from contextlib import closing
 from structlog.testing import capture_logs
 
 from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.check.report import preflight
 from bridge.config.config import Config, Subscription
 from bridge.runtime import log
-from bridge.service.preflight import preflight
 
 
 def test_failures_of_enabled_subscriptions_are_logged(tmp_path):

@@ -1,4 +1,6 @@
-"""The protocol of a Delta table on this machine, and its properties, read from its log without Spark.
+"""Rules on the side of the lake: the protocol and properties of Delta tables, and the warehouses of Spark's catalogs.
+
+Tables are read from their logs, without Spark. Spark is started for catalogs, because only it can tell.
 
 Source: "Protocol Evolution" and "Checkpoints" in Delta's PROTOCOL.md.
 """
@@ -6,21 +8,29 @@ Source: "Protocol Evolution" and "Checkpoints" in Delta's PROTOCOL.md.
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
-from bridge.runtime.errors import OwnColumnError
+from bridge.lake.create import find_namespace
+from bridge.runtime.errors import BridgeError, OwnColumnError
+from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
+from bridge.spark import session
 from bridge.targets.filled import Filling, check_filled, filled_columns
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from bridge.config.config import Spark
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
@@ -197,3 +207,63 @@ def _protocol(action: dict[str, Any]) -> Protocol:
     return Protocol(
         int(action["minReaderVersion"]), int(action["minWriterVersion"]), frozenset(map(str.lower, features))
     )
+
+
+_URL = "spark.hadoop.javax.jdo.option.ConnectionURL"
+_DERBY = "jdbc:derby:"
+
+
+def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) -> dict[str, Finding]:
+    """Look whether Spark can use the catalogs of warehouses. Creates nothing in them.
+
+    Args:
+        spark: How Spark is started.
+        warehouses: As configured; those that are not in a catalog are ignored.
+        running: Whether a daemon runs; then it has the catalogs, and nothing is started.
+
+    Returns:
+        A finding for each warehouse in a catalog.
+    """
+    catalogs = {text: warehouse for text in warehouses if (warehouse := CatalogWarehouse.of(text)) is not None}
+    if running:
+        return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
+    unmade = None if spark.master.startswith("sc://") else _derby_to_be_made(spark.conf)
+    findings = {
+        text: passed("warehouse", f"{text}: Spark creates the metastore at the first start, in {unmade}")
+        for text, catalog in catalogs.items()
+        if unmade is not None and catalog.catalog == SPARK_CATALOG
+    }
+    left = {text: catalog for text, catalog in catalogs.items() if text not in findings}
+    return {**findings, **(_by_spark(spark, left) if left else {})}
+
+
+def _by_spark(spark: Spark, warehouses: Mapping[str, CatalogWarehouse]) -> dict[str, Finding]:
+    try:
+        started = session.start(spark.master, spark.conf, warehouses=warehouses, log=Path(os.devnull))
+    except Exception as error:  # noqa: BLE001 - PySpark's, py4j's, the system's
+        problem = failure("warehouse", f"Spark cannot be started: {error}", remedy="see [spark] in the configuration")
+        return dict.fromkeys(warehouses, problem)
+    try:
+        return {text: _look(started, text, warehouse) for text, warehouse in warehouses.items()}
+    finally:
+        session.stop(started)
+
+
+def _look(spark: SparkSession, text: str, warehouse: CatalogWarehouse) -> Finding:
+    try:
+        exists = find_namespace(spark, warehouse.catalog, warehouse.namespace)
+    except BridgeError as error:
+        return failed("warehouse", error)
+    if exists:
+        return passed("warehouse", f"{text} can be read")
+    return passed("warehouse", f"{text}: the namespace does not exist yet; it is created with the first table")
+
+
+def _derby_to_be_made(conf: Mapping[str, str | float | bool]) -> Path | None:
+    """The folder of Spark's own metastore, if it is of that kind and does not exist."""
+    if any("hive.metastore.uris" in key for key in conf):
+        return None
+    url = str(conf.get(_URL, f"{_DERBY};databaseName=metastore_db;create=true"))
+    options = dict(part.partition("=")[::2] for part in url.removeprefix(_DERBY).split(";"))
+    folder = Path(options.get("databaseName") or url.removeprefix(_DERBY).partition(";")[0])
+    return folder.resolve() if url.startswith(_DERBY) and not folder.exists() else None

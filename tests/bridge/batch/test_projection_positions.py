@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bridge.batch.decode_block import decode_blocks
-from bridge.batch.positions import BlockPositions, Ordinals
+from bridge.batch.projection import BlockPositions, Ordinals
 from protocol.codec.messages import Insert, Truncate
 from tests.bridge.batch.streamed import T, batcher, insert, subscribed, text, transaction
 

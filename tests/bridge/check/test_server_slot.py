@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.check.finding import Level
-from bridge.check.slot import Expected, check_slot_state
+from bridge.check.server import Expected, check_slot_state
 from bridge.receive.slot_status import SlotStatus
 from protocol.lsn import Lsn
 

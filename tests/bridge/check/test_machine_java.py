@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.check.finding import Level
-from bridge.check.java import check_java, not_started
+from bridge.check.machine import check_java, not_started
 
 pytestmark = pytest.mark.usefixtures("starts_server")  # with --fast, nothing of the name java is started
 
