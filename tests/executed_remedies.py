@@ -141,7 +141,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "mount its file system": _GONE,
     },
     "monitor/access.py": {
-        "chmod 600": "bridge/monitor/test_access.py::test_a_token_file",
+        "chmod 600": "bridge/monitor/test_server_access.py::test_a_token_file",
     },
     "monitor/document.py": {
         "to skip the transaction, run": "faults/test_runbook.py::test_a_transaction_cannot_be_applied",

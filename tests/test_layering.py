@@ -455,7 +455,7 @@ def test_modules_keep_to_a_rule(rule):
         ("bridge/track/skip_lsn.py", "from . import catalog"),
         ("bridge/service/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
         ("bridge/spark/session.py", "from tests import fix_spark"),
-        ("bridge/lake/error_context.py", "from py4j.protocol import Py4JNetworkError"),
+        ("bridge/lake/commit_errors.py", "from py4j.protocol import Py4JNetworkError"),
         ("bridge/lake/source.py", "from pyspark.sql.connect.session import SparkSession"),
         ("sql/__init__.py", "import psycopg"),
         ("sql/__init__.py", "from pgbridge import session"),

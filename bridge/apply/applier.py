@@ -36,11 +36,10 @@ from bridge.lake.commit import messages
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
 from bridge.lake.commit.history_mode import apply_versions
-from bridge.lake.error_context import context_of, error_context
+from bridge.lake.commit_errors import conflict_of, context_of, error_context
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
-from bridge.lake.raise_error import conflict_of
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema
 from bridge.lake.table_position import check_committed

@@ -23,7 +23,7 @@ from bridge.apply.record import finish_batch, skip_batch
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.held import give_up_batch
 from bridge.lake.commit.change_frame import change_frame
-from bridge.lake.error_context import context_of, error_context
+from bridge.lake.commit_errors import context_of, error_context
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown
 from bridge.spark.hints import summary

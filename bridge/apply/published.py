@@ -12,7 +12,7 @@ from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog import followed as followed_tables
 from bridge.catalog.catalog_rows import owner_of
 from bridge.catalog.followed import formers
-from bridge.lake.changes.entry_filters import EntryFilterCompiler
+from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.publication.routing_then import PartitionFacts
 from bridge.receive.publications import apply_publications, read_relations

@@ -37,7 +37,7 @@ from bridge.batch.row_filters import (
 )
 from bridge.batch.unrepresentable import judged
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
-from bridge.rowfilter.on_server.server_filter import VerdictError
+from bridge.rowfilter.server_filter import VerdictError
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
 from bridge.sqltext.keywords import quote_identifier
 from bridge.targets.target import unrepresentable_hint

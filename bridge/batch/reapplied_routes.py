@@ -17,7 +17,7 @@ from bridge.runtime.errors import NeedsResync, PublicationError, TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.publication.entry import Entry
+    from bridge.publication.published_table import Entry
     from bridge.publication.routing import Routing
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
+from bridge.rowfilter.server_filter import ServerFilter, VerdictError
 from protocol.codec.messages import Relation, Tuple, ValueKind
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from bridge.publication.entry import Entry
+    from bridge.publication.published_table import Entry
     from protocol.bulk.columns import RowMessages
     from protocol.values.types import ColumnType
     from protocol.values.value_array import Bools, Bytes, Ints

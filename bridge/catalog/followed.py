@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.publication.catalog_picture import Name, TablePicture, from_json, to_json
 from bridge.publication.differences import Comparison, Difference
-from bridge.publication.partition_moves import Former
+from bridge.publication.routing_then import Former
 from protocol.values.pg_type import TypeInfo
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def pictures(catalog: Catalog, subscription: str) -> dict[Name, TablePicture]:
 
 
 def formers(catalog: Catalog, subscription: str) -> dict[int, list[Former]]:
-    """The partitions that looks have seen, by relid, the earliest first (`bridge.publication.partition_moves`)."""
+    """The partitions that looks have seen, by relid, the earliest first (`bridge.publication.routing_then`)."""
     known: dict[int, list[Former]] = {}
     for picture in pictures(catalog, subscription).values():
         present = (Former(part.relid, part.parent, int(part.xid or 0)) for part in picture.partitions)

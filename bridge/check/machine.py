@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.check.finding import Finding, Level, failed, failure, passed, warning
 from bridge.commands.status import size_text
-from bridge.monitor.access import read_token
-from bridge.monitor.server import cannot_listen
+from bridge.monitor.server import cannot_listen, read_token
 from bridge.runtime import process, remedies
 from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.runtime.http_address import is_loopback

@@ -15,7 +15,7 @@ from bridge.check.lake import check_target
 from bridge.check.others import Known, is_enabled
 from bridge.check.server import Expected, Needs, check_server, check_slot_state
 from bridge.check.tables import check_tables
-from bridge.lake.changes.entry_filters import EntryFilterCompiler
+from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.lake.forms import check_new_table
 from bridge.lake.log.durable import local_folder
 from bridge.publication.definitions import load_optional

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bridge.config.config import Subscription
-    from bridge.publication.entry import Entry
+    from bridge.publication.published_table import Entry
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
 

@@ -6,7 +6,8 @@
     delete_missing   a DELETE of a row that the target does not have
 
 Under `conflict = "error"` the first two are errors: the commit fails inside Delta, by Spark's `raise_error` with a JSON
-text, which `delta/raise_error` reads out of Spark's error. The last two are never errors: such a change does nothing.
+text, which `bridge.lake.commit_errors` reads out of Spark's error. The last two are never errors: such a change does
+nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ The contract of this sink, on which the applier relies:
                   (TargetError) if another writer has changed rows since.
 
 Functions raise Spark's own errors (`bridge.spark.outcome.SPARK_ERRORS`) except where they say otherwise.
-`bridge.lake.error_context` makes an ApplyError of them, or OutcomeUnknown if the connection to Spark was lost. A
+`bridge.lake.commit_errors` makes an ApplyError of them, or OutcomeUnknown if the connection to Spark was lost. A
 commit may still be made then, so the batch is applied again, or undone with `fence`, which keeps a late one out.
-An error that a commit raises on purpose is read back: a conflict (`raise_error.conflict_of`).
+An error that a commit raises on purpose is read back: a conflict (`commit_errors.conflict_of`).
 """

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bridge.batch.change_schema import NEW, OLD, UNCHANGED
 from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn, fills, renamings, variants
-from bridge.lake.raise_error import literal
+from bridge.lake.commit_errors import literal
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_type, table_properties
 from bridge.lake.source import as_frame

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import DataType, StructType
 
+from bridge.lake.commit_errors import literal
 from bridge.lake.forms import clauses, layout_of
 from bridge.lake.location import knows_catalog
-from bridge.lake.raise_error import literal
 from bridge.lake.schema import table_properties
 from bridge.lake.table import CREATED, forget_size, schema_of, table_version
 from bridge.runtime.errors import StoreError, TargetError

@@ -4,20 +4,25 @@ Delta refuses a commit if another one, made since it read the table, could have 
 that rewrote the files of a MERGE. Nothing is committed then, and nothing is wrong with the changes. The other commit
 may also be of the same batch, by the Spark of a killed daemon: then Delta leaves out the retry by its stamp.
 
-So does a commit that relies on rows which were looked up before it, and have changed since (see `looked_up`).
+A commit whose source was computed outside of Delta's transaction can depend on rows that were looked up before it. The
+query that is part of the commit reads the version that the commit replaces: it looks again, and fails if the rows have
+changed. Then they are looked up again, and the commit is retried as well.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import json
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from bridge.lake.looked_up import have_changed
+from bridge.lake.commit_errors import error_object
 from bridge.runtime import log as logs
 from bridge.runtime.errors import TargetBusy
 from bridge.spark.outcome import is_concurrent
-from bridge.targets.location import sql_name
+from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,3 +73,31 @@ def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger |
 
 def _first_line(error: BaseException | None) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+_CHANGED: Final = "pgbridge_changed"
+"""Marks the error that the rows have changed."""
+
+_SIDE: Final = "pgbridge_side"
+
+
+def unless_changed(source: DataFrame, looked_up: DataFrame, now: DataFrame) -> DataFrame:
+    """The rows of a commit, whose computation fails if rows have changed; `have_changed` knows the error.
+
+    Args:
+        source: The rows.
+        looked_up: What the source relies on, in columns that Spark can group by. It is a copy: not read again.
+        now: The query that reads the same of the table as it is now. Equal rows count.
+    """
+    sides = looked_up.withColumn(_SIDE, F.lit(1)).unionByName(now.withColumn(_SIDE, F.lit(-1)))
+    difference = sides.groupBy(*map(quoted, looked_up.columns)).agg(F.sum(_SIDE).alias(_SIDE))
+    changed = F.raise_error(F.lit(json.dumps({_CHANGED: True}))).cast("boolean")
+    # a condition that is false without being a constant, which would be divided into two conditions
+    no_rows = difference.filter(F.when(F.col(_SIDE) == 0, F.col(_SIDE) > 0).otherwise(changed))
+    empty = (F.lit(None).cast(field.dataType).alias(field.name) for field in source.schema.fields)
+    return source.unionByName(no_rows.select(*empty))
+
+
+def have_changed(error: BaseException) -> bool:
+    """Whether a commit failed because what it relied on has changed since it was looked up; nothing was committed."""
+    return error_object(error, _CHANGED) is not None

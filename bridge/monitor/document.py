@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict
 
 from bridge.catalog import followed, maintenance, notes
 from bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow, sync_name
-from bridge.receive.slot_health import SlotHealth, concern
+from bridge.receive.slot_status import SlotHealth, concern
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import remedies
 from bridge.runtime.errors import HINT

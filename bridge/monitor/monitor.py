@@ -7,14 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.monitor.access import Access, read_token
-from bridge.monitor.latest import Latest
-from bridge.monitor.server import Server
+from bridge.monitor.server import Access, Server, read_token
 from bridge.monitor.view import Sources, View
 from bridge.runtime import log
 from bridge.runtime.errors import StateError
 from bridge.runtime.observer import Observer
-from bridge.runtime.threads import Closing
+from bridge.runtime.threads import Closing, Latest
 
 if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog

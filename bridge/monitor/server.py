@@ -1,13 +1,18 @@
-"""The HTTP server: metrics, health and the status page, to read only.
+"""The HTTP server: metrics, health and the status page, to read only; and who may read what.
 
-It is the standard library's: a few requests a minute from a scraper and an operator, on loopback by default.
+It is the standard library's: a few requests a minute from a scraper and an operator, on loopback by default. It asks
+for a token where one is configured; where none is, it answers only to loopback's own names.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hmac
 import io
 import json
 import secrets
+import shlex
 import threading
 import time
 from contextlib import suppress
@@ -22,12 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 from bridge.monitor.document import not_ready
 from bridge.monitor.metrics import exposition
 from bridge.runtime.errors import ConfigError, StateError
+from bridge.runtime.http_address import is_loopback
 from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from bridge.monitor.access import Access
     from bridge.monitor.view import View
 
 TURN_LIMIT_S: Final = 30.0
@@ -274,3 +280,61 @@ def _page() -> Response:
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return Response(HTTPStatus.OK, "text/html; charset=utf-8", text.replace("{{nonce}}", nonce).encode(), policy)
+
+
+_OTHERS = 0o077
+
+
+def read_token(path: Path) -> str:
+    """Read the first line of a file that only its owner can read.
+
+    Raises:
+        ConfigError: It cannot be read, is empty, or others can read it.
+    """
+    try:
+        if path.stat().st_mode & _OTHERS:
+            raise ConfigError(f"http.token_file: others can read {path}", hint=f"chmod 600 {shlex.quote(str(path))}")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"http.token_file: {path} cannot be read: {error}") from error
+    if not lines or not lines[0].strip():
+        raise ConfigError(f"http.token_file: the first line of {path} is empty", hint="put a long random word there")
+    return lines[0].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Decides on requests.
+
+    Attributes:
+        host: The address that is listened on.
+        token: What a request must bring; None for none.
+    """
+
+    host: str
+    token: str | None
+
+    def accepts_host(self, header: str | None) -> bool:
+        """Whether a request's Host may be answered.
+
+        A page of the internet can have its own name lead to 127.0.0.1 (DNS rebinding). So without a token, on loopback,
+        only the names of loopback are answered.
+        """
+        if self.token is not None or not is_loopback(self.host):
+            return True
+        host = (header or "").rsplit(":", 1)[0] if not (header or "").endswith("]") else header or ""
+        return is_loopback(host.strip("[]"))
+
+    def accepts(self, authorization: str | None) -> bool:
+        """Whether a request brings the token: as `Bearer`, or as the password of `Basic`, which a browser asks for."""
+        if self.token is None:
+            return True
+        scheme, _, given = (authorization or "").partition(" ")
+        if scheme.lower() == "basic":
+            try:
+                given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                return False
+        elif scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(given.strip().encode(), self.token.encode())

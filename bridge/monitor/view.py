@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Config
-    from bridge.receive.slot_health import SlotHealth
+    from bridge.receive.slot_status import SlotHealth
 
 
 class Heap(Protocol):

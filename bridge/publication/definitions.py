@@ -11,8 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from bridge.publication.options import OptionError, publication_options
-from bridge.publication.publication import DEFAULT_SCHEMA, Publication, PublicationTable
+from bridge.publication.publication import (
+    DEFAULT_SCHEMA,
+    OptionError,
+    Publication,
+    PublicationTable,
+    publication_options,
+)
 from bridge.runtime.errors import ConfigError
 from bridge.sqltext.lexer import Kind, Token, tokens
 from bridge.sqltext.refusal import Refused

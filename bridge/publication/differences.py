@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bridge.publication.catalog_picture import ACTIONS, CatalogPicture, Name, TablePicture, TypeInUse
-from bridge.publication.partition_moves import Former
+from bridge.publication.routing_then import Former
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from bridge.runtime.errors import PublicationError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from bridge.publication.entry import Entry
+    from bridge.publication.published_table import Entry
     from bridge.publication.tables import Relations
 
 # --- Whether the server's own publications send everything that the publications of a definitions file need -----------

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from bridge.publication.partition_root import publish_as
+from bridge.publication.routing import publish_as
 from bridge.sqltext import syntax
 from bridge.sqltext.lexer import Kind, tokens
 from bridge.sqltext.parser import parse
@@ -22,8 +22,8 @@ from bridge.sqltext.refusal import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from bridge.publication.entry import Entry
     from bridge.publication.membership import Membership
+    from bridge.publication.published_table import Entry
     from bridge.publication.routing import Routing
     from bridge.publication.tables import CatalogRelation, Relations
 

@@ -165,7 +165,7 @@ class Relations:
         return tuple(leaf for leaf in self.inheritors(relation) if leaf.relkind == "r" and leaf.publishable)
 
     def with_parents(self, parents: Mapping[int, int | None]) -> Relations:
-        """These tables, some with another parent (`partition_moves`)."""
+        """These tables, some with another parent (`routing_then`)."""
         changed = {
             relid: replace(
                 self.by_relid[relid], is_partition=parent is not None, parents=() if parent is None else (parent,)

@@ -14,8 +14,8 @@ from psycopg import errors, pq
 
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
-from bridge.rowfilter.on_server import parse_tree, server_filter
-from bridge.rowfilter.on_server.server_filter import Candidate, ServerColumn, ServerFilter, VerdictError
+from bridge.rowfilter import server_filter
+from bridge.rowfilter.server_filter import Candidate, ServerColumn, ServerFilter, VerdictError
 from bridge.runtime.errors import ConfigError, PublisherError
 from bridge.runtime.threads import Closing
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
@@ -129,7 +129,7 @@ class FilterServer(Closing):
         return self._accepted[key]
 
     def _read(self, candidate: Candidate) -> ServerFilter:
-        tree = parse_tree.where(self._parsed(candidate))
+        tree = server_filter.where(self._parsed(candidate))
         wanted = {"functions": list(tree.functions), "operators": list(tree.operators)}
         mutable: dict[str, set[int]] = {"function": set(), "operator": set()}
         try:

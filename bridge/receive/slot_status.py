@@ -1,14 +1,24 @@
-"""Replication slots as pg_replication_slots has them, with what the server says of itself at the same moment. Pure."""
+"""Replication slots as pg_replication_slots has them; how safe a slot is, and how long it lasts at the present rate.
+
+Pure: samples come in, with what the server says of itself at the same moment; findings come out.
+
+Source: the documentation's pg_replication_slots (wal_status, safe_wal_size, invalidation_reason).
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from bridge.runtime import remedies
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from bridge.config.config import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +98,157 @@ def _slot(row: Mapping[str, Any]) -> SlotStatus:
         bool(row["synced"]),
         row["slotsync_skip_reason"],
     )
+
+
+_WINDOW_S = 600.0
+"""The rate is that of these last minutes: a shorter time would only see the server's steps from segment to segment."""
+
+_LEAST_S = 60.0
+_LEAST_BYTES = 64 << 20
+"""Less than four segments of WAL say nothing of a rate."""
+
+
+LOST: Final = frozenset({"missing", "lost"})
+"""Results of `shown_status` for a slot that cannot be used any more."""
+
+
+def shown_status(wal_status: str | None, invalidation_reason: str | None) -> str:
+    """Return the wal_status for people and graphs: `missing` without a slot, `lost` whatever the reason."""
+    if wal_status is None:
+        return "missing"
+    return "lost" if invalidation_reason is not None else wal_status
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHealth:
+    """A slot as the server has it, with a forecast.
+
+    Attributes:
+        wal_status: reserved, extended, unreserved or lost; None if the slot does not exist.
+        safe_wal_size_bytes: How much WAL can be written before the slot may be lost; None for no limit.
+        retained_bytes: How much WAL the server keeps for it.
+        confirmed_flush_lsn: What was confirmed last.
+        flush_lsn: The end of the server's flushed WAL.
+        active: Whether somebody streams from it.
+        invalidation_reason: Why it cannot be used any more (PostgreSQL 17).
+        seconds_left: When the slot may be lost at the present rate; None if that is not in sight.
+        synchronous: Whether the server's commits wait for the subscription (synchronous_standby_names).
+    """
+
+    wal_status: str | None
+    safe_wal_size_bytes: int | None
+    retained_bytes: int | None
+    confirmed_flush_lsn: Lsn | None
+    flush_lsn: Lsn
+    active: bool
+    invalidation_reason: str | None
+    seconds_left: float | None
+    synchronous: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server does not have the slot, or WAL that it needs, any more."""
+        return self.shown_status in LOST
+
+    @property
+    def shown_status(self) -> str:
+        """The wal_status for people and graphs (see `shown_status`)."""
+        return shown_status(self.wal_status, self.invalidation_reason)
+
+
+class SlotHistory:
+    """The samples of one slot."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def add(self, now_s: float, status: SlotStatus | None, flush_lsn: Lsn) -> SlotHealth:
+        """Add a sample, and return what it means together with the ones before.
+
+        Args:
+            now_s: The time, by any clock that does not go back.
+            status: The slot; None if it does not exist.
+            flush_lsn: The end of the server's flushed WAL.
+        """
+        if status is None:
+            self._samples.clear()
+            return SlotHealth(
+                None, None, None, None, flush_lsn, active=False, invalidation_reason=None, seconds_left=None
+            )
+        return SlotHealth(
+            status.wal_status,
+            status.safe_wal_size_bytes,
+            None if status.restart_lsn is None else max(0, flush_lsn - status.restart_lsn),
+            status.confirmed_flush_lsn,
+            flush_lsn,
+            status.active,
+            status.invalidation_reason,
+            self._seconds_left(now_s, status.safe_wal_size_bytes),
+        )
+
+    def _seconds_left(self, now_s: float, safe_bytes: int | None) -> float | None:
+        if safe_bytes is None:
+            self._samples.clear()
+            return None
+        while self._samples and self._samples[0][0] < now_s - _WINDOW_S:
+            self._samples.popleft()
+        self._samples.append((now_s, safe_bytes))
+        since_s, first_bytes = self._samples[0]
+        shrunk_bytes, passed_s = first_bytes - safe_bytes, now_s - since_s
+        if passed_s < _LEAST_S or shrunk_bytes < _LEAST_BYTES:
+            return None
+        return max(0.0, safe_bytes * passed_s / shrunk_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Why an operator should look at a slot.
+
+    Attributes:
+        kind: The same as long as the same is the matter; what is told once is not told again at once.
+        level: How it is logged.
+        message: One sentence.
+        hint: What to do.
+    """
+
+    kind: str
+    level: Literal["warning", "error"]
+    message: str
+    hint: str
+
+
+def concern(subscription: Subscription, health: SlotHealth) -> Concern | None:
+    """Say why an operator should look at a subscription's slot; None if there is no reason."""
+    slot_name, alerts = subscription.slot_name, subscription.alerts
+    again = f"to copy all tables again, run: {remedies.start_afresh(subscription.name)}"
+    if health.wal_status is None:
+        return Concern("missing", "error", f'replication slot "{slot_name}" does not exist on the publisher', again)
+    if health.lost:
+        reason = f" ({health.invalidation_reason})" if health.invalidation_reason else ""
+        return Concern("lost", "error", f'replication slot "{slot_name}" is invalid{reason}: changes are lost', again)
+    idle = "" if health.active else "; nobody streams from it"
+    if health.wal_status == "unreserved":
+        return Concern(
+            "unreserved",
+            "error",
+            f'replication slot "{slot_name}" is about to be lost: the next checkpoint may remove its WAL{idle}',
+            "raise max_slot_wal_keep_size on the server now, and see why the subscription lags: pgbridge status",
+        )
+    if health.seconds_left is not None and health.seconds_left <= alerts.slot_left_s:
+        left = timedelta(seconds=round(health.seconds_left))
+        return Concern(
+            "running out",
+            "warning",
+            f'at this rate replication slot "{slot_name}" is lost in {left} (hours:minutes:seconds){idle}',
+            "raise max_slot_wal_keep_size on the server, or see why the subscription lags: pgbridge status",
+        )
+    if health.retained_bytes is not None and 0 < alerts.retained_bytes <= health.retained_bytes:
+        # told again each time that it has doubled
+        doubled = (health.retained_bytes // alerts.retained_bytes).bit_length()
+        return Concern(
+            f"retained {doubled}",
+            "warning",
+            f'the server keeps {health.retained_bytes >> 20} MB of WAL for replication slot "{slot_name}"{idle}',
+            "see why the subscription lags, or why a transaction stays open: pgbridge status, pgbridge check",
+        )
+    return None

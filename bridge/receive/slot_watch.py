@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.server_facts import is_synchronous
-from bridge.receive.slot_health import SlotHealth, SlotHistory, concern
+from bridge.receive.slot_status import SlotHealth, SlotHistory, concern
 from bridge.runtime import log
 from bridge.runtime.errors import BridgeError
 from bridge.runtime.threads import Closing, detached

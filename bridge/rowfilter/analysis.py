@@ -13,16 +13,24 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.coercion import coerced, to_common
-from bridge.rowfilter.columns import FilterColumn, reference
-from bridge.rowfilter.functions import arithmetic, arrays, casts, comparisons, numeric, row_comparisons, translations
-from bridge.rowfilter.resolution import choose, common_type, is_array
+from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, numeric, translations
+from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
 from bridge.rowfilter.types import literals
 from bridge.rowfilter.types.constants import constant, spark_type
 from bridge.rowfilter.types.encodings import Encoding, check_operator
-from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature
-from bridge.rowfilter.types.type_names import check_builtin, shown
-from bridge.rowfilter.types.typed import C_COLLATION, COLLATABLE, UNKNOWN, Collation, Constant, Strength, Typed, merged
+from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature, check_builtin, shown
+from bridge.rowfilter.types.typed import (
+    C_COLLATION,
+    COLLATABLE,
+    UNKNOWN,
+    Collation,
+    Constant,
+    FilterColumn,
+    Strength,
+    Typed,
+    merged,
+    reference,
+)
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 
@@ -159,7 +167,7 @@ class Analysis:
     @_dispatch.register
     def _(self, node: syntax.Operator) -> Typed:
         if any(isinstance(argument, syntax.Row) for argument in node.arguments) and len(node.arguments) == 2:
-            return row_comparisons.compared(node.name, *node.arguments, self._operate_nodes, node.at)
+            return comparisons.compare_rows(node.name, *node.arguments, self._operate_nodes, node.at)
         arguments = tuple(self._typed(argument) for argument in node.arguments)
         if len(arguments) == 1:
             return self._prefix(node.name, arguments[0], node.at)
@@ -170,7 +178,7 @@ class Analysis:
         if signature is None:
             raise Refused(f"operator does not exist: {name} {shown(argument.type)}", at)
         converted = self._coerced(argument, signature.arguments[0], at)
-        return arithmetic.prefix_operator(name, converted, at)
+        return numbers.prefix_operator(name, converted, at)
 
     def _operate(self, name: str, arguments: tuple[Typed, ...], at: int) -> Typed:
         signature = self._operator(name, tuple(argument.type for argument in arguments), at)
@@ -218,7 +226,7 @@ class Analysis:
     def _(self, node: syntax.Test) -> Typed:
         if isinstance(node.argument, syntax.Row) and node.what == "null":
             items = [self._known(item) for item in node.argument.items]
-            return row_comparisons.null(items, negated=node.negated, at=node.at)
+            return comparisons.null_row(items, negated=node.negated, at=node.at)
         if node.what == "null":
             argument = self._known(node.argument)
             return Typed(_BOOLEAN, node.at, comparisons.test(node.what, negated=node.negated), (argument,))
@@ -233,7 +241,7 @@ class Analysis:
     @_dispatch.register
     def _(self, node: syntax.Distinct) -> Typed:
         if isinstance(node.left, syntax.Row) or isinstance(node.right, syntax.Row):
-            return row_comparisons.distinct(node, self._operate_nodes)
+            return comparisons.distinct_rows(node, self._operate_nodes)
         left, right = self._typed(node.left), self._typed(node.right)
         equal = self._operate("=", (left, right), node.at)
 
@@ -247,7 +255,7 @@ class Analysis:
     def _(self, node: syntax.In) -> Typed:
         """`transformAExprIn`: constants are converted to their common type, other items are compared one by one."""
         if isinstance(node.argument, syntax.Row):
-            return row_comparisons.within(node, self._operate_nodes)
+            return comparisons.within_rows(node, self._operate_nodes)
         left = self._typed(node.argument)
         items = [self._typed(item) for item in node.items]
         fixed = [item for item in items if not item.columns()]

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.rowfilter.analysis import Analysis
-from bridge.rowfilter.columns import FilterColumn
 from bridge.rowfilter.types.encodings import encoding_of
-from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Typed
+from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, FilterColumn, Typed
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused, RowFilterError
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from bridge.monitor.latest import Latest
-from bridge.runtime.threads import Closing
+from bridge.runtime.threads import Closing, Latest
 from bridge.spark import connect, session
 
 if TYPE_CHECKING:

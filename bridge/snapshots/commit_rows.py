@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.location import append_table, read_table
-from bridge.lake.log_commits import history_of
+from bridge.lake.table_position import history_of
 from bridge.snapshots import commits_table
 from bridge.snapshots.commit_log import derived
 from bridge.spark.session import companion, interrupt_companion

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.location import read_table
-from bridge.lake.log_commits import history_of
 from bridge.lake.table import schema_of
+from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.snapshots import commits_table
 from bridge.targets.location import quoted, sql_name

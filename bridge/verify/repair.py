@@ -20,8 +20,7 @@ from bridge.lake.commit.merge import merge_into
 from bridge.lake.location import place_of, read_table
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.looked_up import have_changed, unless_changed
-from bridge.lake.retry import retry_commit
+from bridge.lake.retry import have_changed, retry_commit, unless_changed
 from bridge.lake.source import as_frame
 from bridge.runtime.errors import VerifyError
 from bridge.spark.outcome import SPARK_ERRORS

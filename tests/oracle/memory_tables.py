@@ -20,7 +20,7 @@ from bridge.batch.batch import TableChanges
 from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally, as_text
 from bridge.effects.events import DELETE, INSERT
 from bridge.evolution.alterations import AddColumn, RenameColumn
-from bridge.lake import log_commits, table_position
+from bridge.lake import table_position
 from bridge.lake.commit import restore
 from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
@@ -214,7 +214,6 @@ def in_memory() -> Iterator[MemoryTables]:
         session: {"fork": MemoryTables.forked, "interrupt": lambda _: None},
         subscriber: {"LocalTables": LocalTables, "check_shared": lambda *_: None},
         stream: {"LocalTables": LocalTables},
-        log_commits: {"log_commits": commits},
         table_position: {"log_commits": commits},
         restore: {
             "described_commits": commits,

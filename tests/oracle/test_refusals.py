@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.lake.changes.entry_filters import EntryFilterCompiler
+from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.publication.definitions import parse
 from bridge.publication.routing import Routing
 from bridge.receive.publications import read_relations

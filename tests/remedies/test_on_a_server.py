@@ -19,12 +19,12 @@ from bridge.check.subscription import check_subscription
 from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.publication.definitions import parse
-from bridge.receive import slot_health
+from bridge.receive import slot_status
 from bridge.receive.connection import connect
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.receive.slot_health import SlotHistory, concern
+from bridge.receive.slot_status import SlotHistory, concern
 from bridge.receive.slot_watch import SlotWatch
 from bridge.runtime.errors import PublicationError, PublisherError
 from bridge.source.options import SourceOptions
@@ -188,8 +188,8 @@ def wait_for(found):
 
 def test_a_slot_that_runs_out_of_wal(bad, monkeypatch):
     """It may hold 1 MB: it is nearly lost, and at this rate soon; with more it is safe again."""
-    monkeypatch.setattr(slot_health, "_LEAST_S", 0.0)
-    monkeypatch.setattr(slot_health, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(slot_status, "_LEAST_S", 0.0)
+    monkeypatch.setattr(slot_status, "_LEAST_BYTES", 1)
     switched = "SELECT pg_logical_emit_message(false, 'x', 'x'); SELECT pg_switch_wal(); "
     with slot(bad, "held"), Publisher(bad.server.conninfo(), application_name="x") as publisher:
         bad.run("ALTER SYSTEM SET max_slot_wal_keep_size = '100MB'; SELECT pg_reload_conf()")

@@ -26,7 +26,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.config.config import Subscription
 from bridge.effects.events import INSERT, NO_OLD
-from bridge.lake import log_commits, table_position
+from bridge.lake import table_position
 from bridge.lake.commit import restore
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, PublisherError, TargetError
@@ -115,7 +115,7 @@ class MemoryBridge:
                 raise TargetError(f"{changes.target.path} does not hold it")
             session.append(changes.target.path, _numbers(changes))
 
-        patch.setattr(log_commits, "log_commits", commits)
+        patch.setattr(table_position, "log_commits", commits)
         patch.setattr(table_position, "log_commits", commits)
         patch.setattr(restore, "described_commits", commits)
         patch.setattr(restore, "commit_nothing", commit_nothing)

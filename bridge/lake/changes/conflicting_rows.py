@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.effects.conflicts import UPDATE_MISSING, Conflict, Conflicts, as_text
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
+from bridge.lake.commit_errors import text_expression
 from bridge.lake.location import read_table
-from bridge.lake.raise_error import text_expression
 from bridge.lake.schema import is_variant
 from bridge.runtime import remedies
 from bridge.targets.location import quoted

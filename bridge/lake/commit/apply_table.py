@@ -37,7 +37,7 @@ def apply_table(
 
     Args:
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
-            `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
+            `commit_errors.conflict_of` reads; "apply_remote" overwrites the row.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
 
     Raises:

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
+from bridge.lake.commit_errors import raise_conflict
 from bridge.lake.location import read_table
-from bridge.lake.raise_error import raise_conflict
 from bridge.lake.schema import spark_type
 from bridge.targets.location import quoted
 

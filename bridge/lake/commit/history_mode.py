@@ -27,7 +27,7 @@ from bridge.lake.commit.merge import merge_into
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.forms import VALIDITY
 from bridge.lake.location import filled_of, read_table
-from bridge.lake.looked_up import unless_changed
+from bridge.lake.retry import unless_changed
 from bridge.lake.schema import is_variant, spark_type, stored_changes
 from bridge.lake.source import as_frame, checkpointed
 from bridge.targets.location import quoted, sql_name

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.lake.raise_error import literal
+from bridge.lake.commit_errors import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

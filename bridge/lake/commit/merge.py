@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
 from bridge.lake.commit.key_condition import key_ranges
+from bridge.lake.commit_errors import error_object
 from bridge.lake.location import read_table
-from bridge.lake.raise_error import error_object
 from bridge.lake.schema import stored
 from bridge.targets.location import quoted, sql_name
 

@@ -28,8 +28,8 @@ from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, T
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.lake.commit.bag import Bag, BagTable
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.looked_up import unless_changed
-from bridge.lake.raise_error import error_object
+from bridge.lake.commit_errors import error_object
+from bridge.lake.retry import unless_changed
 from bridge.lake.source import as_frame, checkpointed
 from bridge.lake.table import table_version
 from bridge.spark.outcome import SPARK_ERRORS

@@ -23,8 +23,8 @@ from bridge.lake.commit.merge import Clauses, left_none
 from bridge.lake.commit.rewrite import rewrite_joined, rewrite_keys
 from bridge.lake.commit.sessions import commit_session, is_tiny, work_of_append
 from bridge.lake.commit.writes import BROADCAST_ROWS, append_effects, overwrite_rows
+from bridge.lake.commit_errors import conflict_of
 from bridge.lake.location import read_table
-from bridge.lake.raise_error import conflict_of
 from bridge.lake.schema import stored_column
 from bridge.lake.source import PLAN_ROWS, arrow_source, arrow_stream_source, as_frame
 from bridge.lake.table import forget_size, table_size, table_version

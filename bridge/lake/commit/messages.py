@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bridge.lake.commit.writes import append_rows
+from bridge.lake.commit_errors import literal
 from bridge.lake.create import create_table
-from bridge.lake.raise_error import literal
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import as_frame, checkpointed_frame, concatenated

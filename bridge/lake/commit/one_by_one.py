@@ -19,9 +19,9 @@ from bridge.effects.net_effect import NetEffect, shape_of
 from bridge.lake.commit import merge
 from bridge.lake.commit.merge import Clauses
 from bridge.lake.commit.merge_effects import overwrite
+from bridge.lake.commit_errors import literal
 from bridge.lake.location import read_table
-from bridge.lake.looked_up import unless_changed
-from bridge.lake.raise_error import literal
+from bridge.lake.retry import unless_changed
 from bridge.lake.source import arrow_source, as_frame
 from bridge.targets.location import quoted, sql_name
 

@@ -25,8 +25,8 @@ from pyspark.sql.utils import is_remote
 from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
 from bridge.lake.commit.key_condition import key_condition
 from bridge.lake.commit.sessions import commit_session, is_tiny
+from bridge.lake.commit_errors import error_object
 from bridge.lake.location import overwrite_where, read_table
-from bridge.lake.raise_error import error_object
 from bridge.lake.schema import has_variant, stored_column
 from bridge.lake.source import arrow_source
 from bridge.lake.table import still_vectors

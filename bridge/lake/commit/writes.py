@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.effects.events import INSERTED
 from bridge.lake.commit.key_condition import least_and_greatest
+from bridge.lake.commit_errors import literal
 from bridge.lake.forms import layout_of, overwrite_keeping, overwrite_with_columns
 from bridge.lake.location import append_table, read_table
 from bridge.lake.log.stamp import stamp_options
-from bridge.lake.raise_error import literal
 from bridge.lake.schema import stored_column
 from bridge.lake.table import existing_schema, written_schema
 

@@ -4,8 +4,7 @@ The thread owns the connection, so status updates are sent on time while the app
 arrays, as many at a time as have arrived. Its priority is low, and it writes spool files, so on a loaded machine it may
 be late: a second thread, which only looks at the clock, then sends the status update.
 
-Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in
-PostgreSQL's worker.c.
+Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in worker.c.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from bridge.catalog.catalog_rows import owner_of
 from bridge.receive.connection import follow_encoding, translated
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream.copy_both import StreamEnded, copy_both
-from bridge.receive.stream.wal_receiver_timeout import WalReceiverTimeout
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import BridgeError, PublisherError, StreamError
 from bridge.runtime.threads import RECEIVING, yield_to_others
@@ -48,6 +46,40 @@ if TYPE_CHECKING:
     from bridge.track.progress import Progress
     from bridge.track.spool import SpoolFolder
     from protocol.bulk.message_array import MessageArray
+
+
+class WalReceiverTimeout:
+    """The time since the server last sent something.
+
+    Args:
+        timeout_s: How long the server may send nothing; 0 for any time.
+        now_s: When the stream begins.
+    """
+
+    def __init__(self, timeout_s: float, now_s: float) -> None:
+        self._half_s = timeout_s / 2
+        self._received_s = now_s
+        self._pinged_s: float | None = None
+
+    def received(self, now_s: float) -> None:
+        """Start anew: bytes came, or nothing was read until now."""
+        self._received_s = now_s
+        self._pinged_s = None
+
+    def ping_due(self, now_s: float) -> bool:
+        """Whether to ask the server for a reply now; True once until the server is heard again."""
+        if not self._half_s or self._pinged_s is not None or now_s < self._received_s + self._half_s:
+            return False
+        self._pinged_s = now_s
+        return True
+
+    def expired(self, now_s: float) -> bool:
+        """Whether the server has not replied to the ping for half of the timeout.
+
+        Counted from the ping: a process that was stopped for hours pings first.
+        """
+        return self._pinged_s is not None and now_s >= self._pinged_s + self._half_s
+
 
 STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps

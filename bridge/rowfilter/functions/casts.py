@@ -9,10 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.dates import finite
-from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.types.constants import MAX_DIGITS, SPARK_TYPES, spark_type
+from bridge.rowfilter.types.constants import MAX_DIGITS, SPARK_TYPES, failure, spark_type
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_modifiers
-from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.pg_catalog import shown
 from bridge.rowfilter.types.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
 from bridge.sqltext.refusal import Refused
 

@@ -1,26 +1,34 @@
-"""Comparison operators, and the tests of IS."""
+"""Comparison operators, and the tests of IS.
+
+Rows of values are compared column by column, as in `make_row_comparison_op` (parse_expr.c).
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.failure import failure
-from bridge.rowfilter.types import intervals
+from bridge.rowfilter.types import literals
+from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_operator
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
-from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.pg_catalog import shown
 from bridge.rowfilter.types.typed import STRINGS, Typed, collation_of
+from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bridge.rowfilter.types.pg_catalog import Signature
     from bridge.rowfilter.types.typed import Apply
+
+    Operate = Callable[[str, syntax.Node, syntax.Node], Typed]
+    """Translates an operator, given its name and its operands."""
 
 COMPARISONS: Final[dict[str, Callable[[Column, Column], Column]]] = {
     "=": lambda a, b: a == b,
@@ -61,7 +69,7 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     if types == _MIXED:
         return Typed("bool", at, _mixed(name, left), (left, right))
     if types == {"interval"}:
-        return Typed("bool", at, _of(name, intervals.span), (left, right))
+        return Typed("bool", at, _of(name, literals.span), (left, right))
     if types == {"numeric"}:
         return _compare_numerics(name, numeric.together(left, right), at)
     if types <= STRINGS:
@@ -175,3 +183,77 @@ def _day(value: Column) -> Column:
     # PostgreSQL's timestamps end some years later than Spark's
     unknown = failure("dates of the years 294247 to 294276 are not compared with timestamps")
     return ends.when(day > _LAST_DAY, unknown).otherwise(day * _DAY_USECS)
+
+
+def compare_rows(name: str, left: syntax.Node, right: syntax.Node, operate: Operate, at: int) -> Typed:
+    """Translate a comparison of two rows.
+
+    Two rows are equal if all their columns are. The first columns that differ decide which row is the smaller one. The
+    result is NULL if it depends on a NULL.
+
+    Raises:
+        Refused: The rows differ in length, or PostgreSQL does not compare rows by this operator.
+    """
+    pairs = _pairs(left, right, at)
+    if name in {"=", "<>"}:
+        parts = [operate(name, *pair) for pair in pairs]
+        return Typed("bool", at, _all if name == "=" else _any, tuple(parts))
+    if name not in COMPARISONS:
+        raise Refused(f"rows are not compared by the operator {name}", at)
+    decided = [operate(name, *pair) for pair in pairs]
+    equal = [operate("=", *pair) for pair in pairs[:-1]]
+    return Typed("bool", at, _in_order, (*equal, *decided))
+
+
+def distinct_rows(node: syntax.Distinct, operate: Operate) -> Typed:
+    """Translate IS [NOT] DISTINCT FROM of two rows, which are distinct if two of their columns are."""
+    parts = []
+    for pair in _pairs(node.left, node.right, node.at):
+        equal = operate("=", *pair)
+        parts.append(Typed("bool", node.at, functools.partial(_distinct, equal), equal.arguments))
+    negated = node.negated
+    return Typed("bool", node.at, lambda *columns: ~_any(*columns) if negated else _any(*columns), tuple(parts))
+
+
+def within_rows(node: syntax.In, operate: Operate) -> Typed:
+    """Translate [NOT] IN with rows: equal to one of them, or different from all."""
+    parts = [compare_rows("<>" if node.negated else "=", node.argument, item, operate, node.at) for item in node.items]
+    return Typed("bool", node.at, _all if node.negated else _any, tuple(parts))
+
+
+def null_row(columns: Sequence[Typed], *, negated: bool, at: int) -> Typed:
+    """Translate IS [NOT] NULL of a row: IS NULL if all columns are NULL, IS NOT NULL if none is."""
+    verdict = test("null", negated=negated)
+    return Typed("bool", at, lambda *verdicts: _all(*map(verdict, verdicts)), tuple(columns))
+
+
+def _pairs(left: syntax.Node, right: syntax.Node, at: int) -> list[tuple[syntax.Node, syntax.Node]]:
+    if not (isinstance(left, syntax.Row) and isinstance(right, syntax.Row)) or len(left.items) != len(right.items):
+        raise Refused("unequal number of entries in row expressions", at)
+    return list(zip(left.items, right.items, strict=True))
+
+
+def _all(*columns: Column) -> Column:
+    return functools.reduce(lambda a, b: a & b, columns)
+
+
+def _any(*columns: Column) -> Column:
+    return functools.reduce(lambda a, b: a | b, columns)
+
+
+def _distinct(equal: Typed, left: Column, right: Column) -> Column:
+    return distinct(left, right, equal.apply)
+
+
+def _in_order(*columns: Column) -> Column:
+    """Whether a row comes before another.
+
+    Args:
+        columns: First whether each column but the last is equal, then the comparison of each column.
+    """
+    count = len(columns) // 2
+    result = columns[-1]
+    for equal, decides in reversed(list(zip(columns[:count], columns[count:-1], strict=True))):
+        # where `equal` is NULL, so is `decides`, and with it the result
+        result = F.when(equal, result).otherwise(decides)
+    return result

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions.failure import failure
+from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
-from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.pg_catalog import shown
 from bridge.rowfilter.types.typed import Constant, Digits, Typed
 from bridge.sqltext.refusal import Refused
 

@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.failure import failure
+from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.typed import Constant, Typed, merged
 from bridge.sqltext.refusal import Refused
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.functions.failure import failure
+from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.typed import Constant, Typed, collation_of, merged
 from bridge.sqltext.refusal import Refused
 

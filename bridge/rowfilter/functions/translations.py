@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bridge.rowfilter.functions import (
-    arithmetic,
     arrays,
     comparisons,
     dates,
@@ -28,7 +27,7 @@ from bridge.rowfilter.functions import (
     text,
 )
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
-from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.pg_catalog import shown
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _OPERATORS: Final[tuple[Translate, ...]] = (
     jsonb.operator,
     arrays.operator,
     dates.operator,
-    arithmetic.operator,
+    numbers.operator,
 )
 _FUNCTIONS: Final[tuple[Translate, ...]] = (
     arrays.function,

@@ -1,4 +1,8 @@
-"""Constants as Spark columns, and the Spark type of each PostgreSQL type."""
+"""Constants as Spark columns, the Spark type of each PostgreSQL type, and the column of a row without a verdict.
+
+The walsender of a server-side publication stops at a row that PostgreSQL has no verdict on, so computing the filter
+fails here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.rowfilter.types.type_names import shown
+from bridge.rowfilter.types.pg_catalog import shown
 from bridge.rowfilter.types.typed import COLLATABLE, Collation, Constant, Digits, Strength
 from bridge.sqltext.refusal import Refused
 
@@ -109,3 +113,8 @@ def _column(type_: str, value: Any, digits: Digits | None) -> Column:  # noqa: P
     if type_ == "int8":
         return F.lit(str(value)).cast("bigint")
     return F.lit(value).cast(SPARK_TYPES[type_])
+
+
+def failure(message: str) -> Column:
+    """A column that raises an error for each row that it is computed for."""
+    return F.raise_error(F.lit(f"row filter: {message}"))

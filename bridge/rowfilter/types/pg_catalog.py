@@ -12,6 +12,8 @@ name and entries:
 
 For each name all signatures are listed, translated or not, since PostgreSQL chooses among all of them (`resolution`).
 Those that end in `!` are not immutable, as are such casts; a type with `!` is the preferred one of its category.
+
+A message names types as format_type does (`shown`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from bridge.sqltext.syntax import TypeName
 
 
 class Signature(NamedTuple):
@@ -79,3 +85,27 @@ CASTS: Final[Mapping[tuple[str, str], Cast]] = MappingProxyType(
 )
 CATEGORY: Final[Mapping[str, str]] = MappingProxyType({name.removesuffix("!"): category for name, category in _TYPES})
 PREFERRED: Final = frozenset(name.removesuffix("!") for name, _ in _TYPES if name.endswith("!"))
+
+
+SHOWN: Final = {
+    "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real",
+    "float8": "double precision", "bpchar": "character", "varchar": "character varying",
+    "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
+    "time": "time without time zone", "timetz": "time with time zone",
+}  # fmt: skip
+"""The names in messages, which are those of format_type."""
+
+
+def check_builtin(type_: TypeName) -> None:
+    """Check that a type is built-in.
+
+    Raises:
+        Refused: It is not.
+    """
+    if type_.name not in CATEGORY:
+        raise Refused(USER_DEFINED_TYPES, type_.at)
+
+
+def shown(type_: str) -> str:
+    """The name of a type in messages."""
+    return shown(type_.removeprefix("_")) + "[]" if type_.startswith("_") else SHOWN.get(type_, type_)

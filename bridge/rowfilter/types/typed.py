@@ -1,6 +1,7 @@
 """Typed expressions: each node has a PostgreSQL type, and computes its Spark column from those of its arguments.
 
-Types have their names in pg_type: `int4`, `_text` (an array), `unknown` (a string literal without a type yet).
+Types have their names in pg_type: `int4`, `_text` (an array), `unknown` (a string literal without a type yet). The
+leaves are constants and the columns of a table that a row filter can name.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bridge.sqltext.refusal import Refused
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
+from protocol.values.pg_type import BUILTIN
+from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import Column
 
     Resolver = Callable[[str], Column]
     Apply = Callable[..., Column]
@@ -156,3 +160,35 @@ def collation_of(arguments: tuple[Typed, ...], at: int) -> Collation:
     if strength.conflict:
         raise Refused("could not determine which collation to use", at)
     return strength.collation
+
+
+@dataclass(frozen=True, slots=True)
+class FilterColumn:
+    """A column that a row filter can name.
+
+    Attributes:
+        type: The type that `protocol.values.types.resolve` returns, with the OID of the declared type.
+        collation: The collation of a column of text; None for the database's default.
+    """
+
+    type: ColumnType
+    collation: Collation | None = None
+
+
+def reference(name: str, column: FilterColumn, default: Collation, at: int) -> ColumnReference:
+    """The typed expression for a column that a filter names.
+
+    Raises:
+        Refused: The column's type or collation is user-defined.
+    """
+    info = BUILTIN.get(column.type.oid)
+    if info is None:
+        raise Refused(USER_DEFINED_TYPES, at)
+    if column.collation is not None and column.collation.user_defined:
+        raise Refused(USER_DEFINED_COLLATIONS, at)
+    inner = column.type.element if column.type.kind is Kind.ARRAY and column.type.element else column.type
+    digits = Digits(inner.arrow.precision, inner.arrow.scale) if inner.kind is Kind.DECIMAL else None
+    strength = None
+    if info.name.removeprefix("_") in COLLATABLE:
+        strength = Strength(C_COLLATION if info.name == "name" else column.collation or default)
+    return ColumnReference(info.name, at, F.col, digits=digits, strength=strength, name=name)

@@ -9,7 +9,7 @@ from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
 from bridge.batch.unrepresentable import MARKS
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.rowfilter.on_server.server_filter import VerdictError
+from bridge.rowfilter.server_filter import VerdictError
 from bridge.targets.target import Target, target_schema
 from protocol.bulk.message_array import MessageArray
 from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind

@@ -11,7 +11,7 @@ import pytest
 
 from bridge.batch.row_filters import RowFilters, ServerFilters
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
+from bridge.rowfilter.server_filter import ServerFilter, VerdictError
 from bridge.runtime.errors import ApplyError
 from protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
 from protocol.lsn import Lsn

@@ -13,7 +13,7 @@ import pytest
 from bridge.batch.routes import Subscribed
 from bridge.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.rowfilter.on_server.server_filter import ServerFilter, VerdictError
+from bridge.rowfilter.server_filter import ServerFilter, VerdictError
 from bridge.runtime.errors import ApplyError
 from bridge.targets.target import Target, target_schema
 from protocol.bulk.columns import RowMessages

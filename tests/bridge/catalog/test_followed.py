@@ -12,7 +12,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.publication.catalog_picture import Partition, TablePicture
 from bridge.publication.differences import Comparison, Difference
-from bridge.publication.partition_moves import Former
+from bridge.publication.routing_then import Former
 from protocol.lsn import Lsn
 
 T, U = ("public", "t"), ("public", "u")

@@ -1,4 +1,7 @@
-"""A commit that a concurrent one made fail is committed all the same, once; no other error is retried."""
+"""A commit that a concurrent one made fail is committed all the same, once; no other error is retried.
+
+A commit fails if the rows that it relies on are others by then, and only then.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import replace
 
 import pytest
 from delta.exceptions import base
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from structlog.testing import capture_logs
 
@@ -18,7 +23,7 @@ from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.commit import merge
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.retry import retry_commit
+from bridge.lake.retry import have_changed, retry_commit, unless_changed
 from bridge.runtime import faults
 from bridge.runtime.errors import TargetBusy
 from bridge.spark.session import fork
@@ -198,3 +203,32 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
     settling(spark, catalog).keep()
     applier(spark, catalog).apply(replace(one, tables=one.tables[:1]))  # the other table leaves out what it has
     assert content(spark, busy) == content(spark, other) == [(1, "a")]
+
+
+LOOKED_UP = [(1, "a"), (1, "a"), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (LOOKED_UP[::-1], True),
+        (LOOKED_UP[1:], False),
+        ([*LOOKED_UP, (2, None)], False),
+        ([*LOOKED_UP[:2], (2, "b")], False),
+        ([], False),
+    ],
+)
+def test_equal_rows_count(spark, now, same):
+    source = spark.createDataFrame([(7, [1])], "`a.b` int, rest array<int>")
+    schema = "`k.x` int, v string"
+    rows = unless_changed(source, spark.createDataFrame(LOOKED_UP, schema), spark.createDataFrame(now, schema))
+    if same:
+        assert list(map(tuple, rows.collect())) == [(7, [1])]
+    else:
+        with pytest.raises((PySparkException, Py4JError)) as error:
+            rows.collect()
+        assert have_changed(error.value)
+
+
+def test_other_errors_are_told_apart():
+    assert not have_changed(ValueError("pgbridge_changed"))

@@ -11,7 +11,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import CopyRow, RelRow
 from bridge.config.config import Config, Subscription
 from bridge.monitor.view import Sources, View
-from bridge.receive.slot_health import SlotHealth
+from bridge.receive.slot_status import SlotHealth
 from bridge.runtime.observer import BatchReport
 from protocol.lsn import Lsn
 from tests.hostile import NAMES as HOSTILE

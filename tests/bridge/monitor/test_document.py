@@ -15,7 +15,7 @@ from bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
 from bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status
 from bridge.publication.differences import Comparison, Difference
 from bridge.receive.slot import ReplicationConnection
-from bridge.receive.slot_health import SlotHistory
+from bridge.receive.slot_status import SlotHistory
 from protocol.lsn import Lsn
 from tests.bridge.monitor.registered import NOBODY, configuration, registered
 from tests.bridge.monitor.status_document import problem

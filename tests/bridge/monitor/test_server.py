@@ -11,8 +11,7 @@ from contextlib import closing, suppress
 import pytest
 
 from bridge.monitor import server as module
-from bridge.monitor.access import Access
-from bridge.monitor.server import Server
+from bridge.monitor.server import Access, Server
 from bridge.runtime.errors import ConfigError, StateError
 from tests.bridge.made_daemon import wait_until
 from tests.bridge.monitor.fixtures import NAMES, SECRET

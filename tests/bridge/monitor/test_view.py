@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.monitor.view import View
-from bridge.receive.slot_health import SlotHealth, SlotHistory
+from bridge.receive.slot_status import SlotHealth, SlotHistory
 from bridge.runtime.observer import BatchReport
 from protocol.lsn import Lsn
 from tests.bridge.monitor.fixtures import SECRET

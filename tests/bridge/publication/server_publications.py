@@ -14,9 +14,8 @@ from protocol.codec.pgoutput import decode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.publication.entry import Entry
     from bridge.publication.publication import Publication, PublicationTable
-    from bridge.publication.published_table import PublishedTable
+    from bridge.publication.published_table import Entry, PublishedTable
     from bridge.publication.tables import CatalogRelation
     from tests.fix_postgres import Publisher
 

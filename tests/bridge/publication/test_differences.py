@@ -8,7 +8,7 @@ import pytest
 
 from bridge.publication.catalog_picture import parse
 from bridge.publication.differences import EVENTS, KINDS, STATES, Difference, Remedies, compare
-from bridge.publication.partition_moves import Former
+from bridge.publication.routing_then import Former
 
 T = ("public", "t")
 REMEDIES = Remedies("pgbridge refresh s", lambda table: f"pgbridge refresh s --resync {table}", ("p",))

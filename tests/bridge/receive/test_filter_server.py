@@ -12,8 +12,8 @@ from psycopg.conninfo import make_conninfo
 
 from bridge.config.config import Subscription
 from bridge.receive.filter_server import FilterServer
-from bridge.rowfilter.on_server.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.rowfilter.row_filter import RowFilterError
+from bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.runtime.errors import ConfigError, PublisherError
 from protocol.codec.messages import Tuple, Value, ValueKind
 from tests.bridge.rowfilter import compared, test_analysis, test_row_filter

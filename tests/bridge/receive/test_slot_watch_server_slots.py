@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.config.config import Subscription
-from bridge.receive.slot_health import SlotHistory
+from bridge.receive.slot_status import SlotHistory
 from bridge.receive.slot_watch import ServerSlots, ask
 from protocol.lsn import Lsn
 

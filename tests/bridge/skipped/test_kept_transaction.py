@@ -12,7 +12,7 @@ from bridge.batch.batcher import Batcher
 from bridge.batch.row_filters import RowFilters, ServerFilters
 from bridge.effects.events import DELETE, INSERT
 from bridge.evolution.alterations import RenameColumn
-from bridge.rowfilter.on_server.server_filter import ServerFilter
+from bridge.rowfilter.server_filter import ServerFilter
 from bridge.runtime.errors import SkipError, StateError
 from bridge.skipped.kept_transaction import FILE, KeptRoutes, folder_of, read, write
 from bridge.track.spool import SpoolFolder

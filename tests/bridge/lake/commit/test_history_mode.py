@@ -11,7 +11,7 @@ from bridge.lake.commit import history_mode, merge
 from bridge.lake.commit.history_mode import apply_versions
 from bridge.lake.create import create_table
 from bridge.lake.forms import delta_schema
-from bridge.lake.looked_up import have_changed
+from bridge.lake.retry import have_changed
 from tests.bridge.lake.commit.test_change_frame import FIELDS, changes
 
 

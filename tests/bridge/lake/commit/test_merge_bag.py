@@ -24,8 +24,7 @@ from bridge.lake.commit.merge_bag import settle
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.looked_up import have_changed
-from bridge.lake.retry import retry_commit
+from bridge.lake.retry import have_changed, retry_commit
 from bridge.lake.schema import spark_schema, target_schema_of
 from bridge.lake.source import as_frame
 from bridge.spark.session import fork

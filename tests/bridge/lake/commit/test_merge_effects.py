@@ -15,7 +15,7 @@ from bridge.lake.commit import merge_effects
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.merge_effects import apply_effects
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.raise_error import conflict_of
+from bridge.lake.commit_errors import conflict_of
 from bridge.lake.source import as_frame
 from bridge.spark.session import fork
 from tests.bridge.apply.made_targets import content, empty_target

@@ -19,10 +19,10 @@ from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake.commit import merge
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
+from bridge.lake.commit_errors import conflict_of
 from bridge.lake.create import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.looked_up import have_changed
-from bridge.lake.raise_error import conflict_of
+from bridge.lake.retry import have_changed
 from bridge.lake.schema import spark_schema, target_schema_of
 from bridge.lake.source import as_frame
 from bridge.spark.session import fork

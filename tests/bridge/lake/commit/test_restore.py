@@ -10,7 +10,7 @@ from bridge.lake.commit.restore import UndoneBatch, restore_tables
 from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.create import create_table
 from bridge.lake.log.stamp import CommitStamp
-from bridge.lake.log_commits import history_of
+from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import Lsn

@@ -1,4 +1,7 @@
-"""A numeric constant has the least precision and scale that hold its value."""
+"""A numeric constant has the least precision and scale that hold its value.
+
+A row without a verdict is an error.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.rowfilter.types.constants import common_digits, constant, digits_of, element, spark_type
+from bridge.rowfilter.types.constants import common_digits, constant, digits_of, element, failure, spark_type
 from bridge.rowfilter.types.typed import Digits
 from bridge.sqltext.refusal import Refused
 
@@ -38,3 +41,9 @@ def test_spark_types():
 
 def test_array_of_numerics_has_the_digits_of_all():
     assert constant("_numeric", [Decimal("1.5"), None, Decimal(100)], 0).digits == Digits(4, 1)
+
+
+def test_failure_raises_for_a_row(spark):
+    rows = spark.range(1).select(failure("division by zero"))
+    with pytest.raises(Exception, match="row filter: division by zero"):
+        rows.collect()

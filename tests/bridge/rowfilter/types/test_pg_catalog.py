@@ -1,10 +1,25 @@
-"""The operators, functions, casts and types are those of a server."""
+"""The operators, functions, casts and types are those of a server.
+
+Built-in types have the names that format_type returns.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, FUNCTIONS, OPERATORS, PREFERRED, Cast, Signature
+from bridge.rowfilter.types.pg_catalog import (
+    CASTS,
+    CATEGORY,
+    FUNCTIONS,
+    OPERATORS,
+    PREFERRED,
+    Cast,
+    Signature,
+    check_builtin,
+    shown,
+)
+from bridge.sqltext.refusal import Refused
+from bridge.sqltext.syntax import TypeName
 from tests.generated_catalogs import PG_CATALOG, VERSION, names_in, operators_and_casts
 
 
@@ -31,3 +46,14 @@ def test_what_is_read():
     assert (CATEGORY["int4"], CATEGORY["text"]) == ("N", "S")
     assert {"bool", "float8", "text", "timestamptz"} <= PREFERRED
     assert "int4" not in PREFERRED
+
+
+def test_foreign_names():
+    check_builtin(TypeName(0, "int4"))
+    with pytest.raises(Refused, match="User-defined types are not allowed"):
+        check_builtin(TypeName(0, "mood"))
+
+
+def test_shown_as_format_type_does(postgresql):
+    for name in ("int4", "_int4", "timestamptz", "bpchar", "_varchar", "text", "time"):
+        assert postgresql.execute("SELECT format_type(%s::regtype, NULL)", (name,)).fetchone() == (shown(name),)

@@ -1,11 +1,28 @@
-"""Collations are derived as in parse_collate.c."""
+"""Collations are derived as in parse_collate.c.
+
+Columns have PostgreSQL's type, the precision of their decimals and their collation.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, Strength, Typed, collation_of
-from bridge.sqltext.refusal import Refused
+from bridge.rowfilter.row_filter import translate
+from bridge.rowfilter.types.typed import (
+    C_COLLATION,
+    DATABASE_DEFAULT,
+    Collation,
+    Digits,
+    FilterColumn,
+    Strength,
+    Typed,
+    collation_of,
+    reference,
+)
+from bridge.sqltext.refusal import Refused, RowFilterError
+from protocol.values.pg_type import TypeInfo
+from protocol.values.types import resolve
+from tests.bridge.rowfilter.compared import columns
 
 GERMAN = Collation("de-x-icu", bytewise=False)
 DEFAULT_IS_C = Collation("default", bytewise=True, default=True)
@@ -37,3 +54,39 @@ def test_contradictions():
         collation_of((text(GERMAN), text(C_COLLATION)), 0)
     with pytest.raises(Refused, match="collation mismatch"):
         collation_of((text(GERMAN, explicit=True), text(C_COLLATION, explicit=True)), 0)
+
+
+def test_types_and_digits():
+    found = {name: reference(name, column, DATABASE_DEFAULT, 0) for name, column in columns().items()}
+    assert {name: found[name].type for name in ("i4", "v", "c", "ia", "tz")} == {
+        "i4": "int4", "v": "varchar", "c": "bpchar", "ia": "_int4", "tz": "timestamptz",
+    }  # fmt: skip
+    assert (found["n"].digits, found["m"].digits, found["u"].digits) == (Digits(12, 3), Digits(38, 10), None)
+
+
+def test_collations():
+    text = resolve(25, -1)
+    assert reference("t", FilterColumn(text), DATABASE_DEFAULT, 0).strength == (DATABASE_DEFAULT, False, False)
+    assert reference("t", FilterColumn(text, C_COLLATION), DATABASE_DEFAULT, 0).strength == (C_COLLATION, False, False)
+    assert reference("i", FilterColumn(resolve(23, -1)), DATABASE_DEFAULT, 0).strength is None
+
+
+def test_domains_are_user_defined():
+    domain = resolve(70_000, -1, {70_000: TypeInfo(70_000, "price", "public", "d", basetype=23)})
+    with pytest.raises(Refused, match="User-defined types are not allowed"):
+        reference("d", FilterColumn(domain), DATABASE_DEFAULT, 0)
+
+
+def test_collations_that_do_not_come_with_postgresql():
+    """A filter cannot name a column that has one, not even in IS NULL."""
+    own = FilterColumn(resolve(25, -1), Collation("own", bytewise=True, user_defined=True))
+    for expression in ("t = 'x'", "t IS NULL", "t COLLATE \"C\" = 'x'"):
+        with pytest.raises(RowFilterError, match="User-defined collations are not allowed"):
+            translate(expression, {"t": own})
+
+
+def test_columns_of_other_types_can_be_asked_for_null():
+    net = {"net": FilterColumn(resolve(869, -1))}
+    assert translate("net IS NOT NULL", net).columns == {"net"}
+    with pytest.raises(RowFilterError, match="literals of type inet are not translated"):
+        translate("net = '10.0.0.1'", net)

@@ -1,15 +1,52 @@
-"""Errors get the context they were raised in, once; the message type is told where it is only one."""
+"""A conflict that is raised in an expression comes back out of Spark's error, whatever the values hold.
 
+Errors get the context they were raised in, once; the message type is told where it is only one.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
+from bridge.effects.conflicts import UPDATE_EXISTS, Conflict
 from bridge.effects.events import DELETE, INSERT
-from bridge.lake.error_context import command_of, context_of, error_context
+from bridge.lake.commit_errors import command_of, conflict_of, context_of, error_context, literal, raise_conflict
 from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
 from bridge.targets.target import Target
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_targets import changes
+
+NASTY = 'a\'b"c\\d\\n\n\t{"pgbridge_conflict": 1} <errorMessage> ${x} $1 %s `é\u2028 😀'
+
+
+def test_a_raised_conflict_is_read_back(spark):
+    """In one job for all: the first row raises, the others are not reached."""
+    relation, column = f"s {NASTY}.t", f"c {NASTY}"
+    columns = [
+        (column, "note", pa.string()),
+        ("raw", "raw", pa.binary()),
+        ("flag", "flag", pa.bool_()),
+        ("long", "repeat('é', 500)", pa.string()),
+    ]
+    frame = spark.createDataFrame([(NASTY, b"\x00\xff", True)], "note string, raw binary, flag boolean")
+    with pytest.raises(PySparkException) as caught:
+        frame.selectExpr(raise_conflict(f"'{UPDATE_EXISTS}'", relation, columns)).collect()
+    assert conflict_of(caught.value) == Conflict(
+        relation, UPDATE_EXISTS, (column, "raw", "flag", "long"), (NASTY, "\\x00ff", "t", "é" * 200)
+    )
+
+
+@pytest.mark.parametrize("text", ["something else", '{"pgbridge_conflict": broken', '{"pgbridge_conflict": "x"}'])
+def test_other_errors_are_none(text):
+    assert conflict_of(Exception(text)) is None
+
+
+def test_literals_hold_any_text(spark):
+    assert spark.sql(f"SELECT {literal(NASTY)}").collect() == [(NASTY,)]
+
 
 CONTEXT = ApplyContext("pgbridge_sub", Lsn(0x18), 7, "public.t")
 TARGET = Target("public", "t", "/lake/public/t", ())

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from bridge.monitor.access import Access, read_token
+from bridge.monitor.server import Access, read_token
 from bridge.runtime.errors import ConfigError
 
 

@@ -1,1 +1,0 @@
-"""Row filters that a PostgreSQL server computes, where Spark cannot."""
