@@ -18,8 +18,7 @@ from bridge.demo.proof import Verdict
 from bridge.demo.screen import render_verdicts
 from bridge.runtime import remedies
 from bridge.service.cli import app
-from bridge.skipped.preview import Preview, RowPreview
-from bridge.skipped.replay import TablePreview, lines_of
+from bridge.skipped.replay import Preview, RowPreview, TablePreview, lines_of
 from bridge.skipped.show import show
 from bridge.snapshots import snapshot
 from bridge.verify import command as verify

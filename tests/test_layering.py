@@ -68,12 +68,12 @@ RULES = (
         only=True,
     ),
     Rule(
-        ("protocol/*", "bridge/track/progress.py", "bridge/track/skip_lsn.py"),
+        ("protocol/*", "bridge/track/progress.py"),
         _CLOCK,
         "no clock: time comes in as a value",
     ),
     Rule(
-        ("bridge/track/progress.py", "bridge/track/skip_lsn.py"),
+        ("bridge/track/progress.py",),
         _PURE | {"bridge.runtime.errors"},
         "what to confirm and what to skip are pure decisions",
         only=True,
@@ -298,7 +298,7 @@ def broken(rule: Rule, path: str, source: str) -> list[str]:
 
 
 def dotted(path: str) -> str:
-    """A module's name: `bridge/track/skip_lsn.py` is `bridge.track.skip_lsn`."""
+    """A module's name: `bridge/track/progress.py` is `bridge.track.progress`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -451,8 +451,8 @@ def test_modules_keep_to_a_rule(rule):
         ("bridge/runtime/log.py", "import sys\nx = sys.argv[1]"),
         ("bridge/receive/stream/walreceiver.py", "import signal"),
         ("bridge/track/progress.py", "import sqlite3"),
-        ("bridge/track/skip_lsn.py", "from bridge.track import catalog"),
-        ("bridge/track/skip_lsn.py", "from . import catalog"),
+        ("bridge/track/progress.py", "from bridge.track import catalog"),
+        ("bridge/track/progress.py", "from . import catalog"),
         ("bridge/service/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
         ("bridge/spark/session.py", "from tests import fix_spark"),
         ("bridge/lake/commit_errors.py", "from py4j.protocol import Py4JNetworkError"),

@@ -13,8 +13,7 @@ from bridge.batch.batch import Renaming, TableChanges, renamed, renaming
 from bridge.effects.events import NO_OLD, TRUNCATE, with_marks
 from bridge.evolution.alterations import AddColumn, Alteration, WidenColumn
 from bridge.runtime.errors import NeedsResync, TargetError
-from bridge.targets.target import TargetColumn, TargetSchema, sql_type, unpublished_column
-from bridge.targets.widening import holds
+from bridge.targets.target import TargetColumn, TargetSchema, holds, sql_type, unpublished_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

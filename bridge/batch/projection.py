@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
 from bridge.batch.routes import Subscribed, key_of
-from bridge.targets.widening import widened
+from bridge.targets.target import widened
 from protocol.codec.messages import Relation, Truncate
 from protocol.lsn import POSTGRES_EPOCH_US
 

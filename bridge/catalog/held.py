@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.track.position import Position, ServerHistory
-from bridge.track.recovery import Held
+from bridge.track.position import Held, Position, ServerHistory
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:

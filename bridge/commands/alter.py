@@ -12,7 +12,7 @@ from bridge.catalog.lock import is_running
 from bridge.catalog.notes import INVALID, Outcome, ask, take_answer
 from bridge.runtime import remedies
 from bridge.runtime.errors import ConfigError
-from bridge.track.skip_lsn import parse
+from bridge.track.progress import parse_skip_lsn
 
 if TYPE_CHECKING:
     from bridge.commands.state import State
@@ -75,10 +75,10 @@ def set_skip(subscription: Subscription, state: State, text: str) -> str:
         SkipError: The transaction is already applied.
     """
     name, sync, catalog = subscription.name, sync_name(subscription.name), state.catalog
-    skip_lsn = parse(text, None)
+    skip_lsn = parse_skip_lsn(text, None)
     of_added = catalog.last_error(sync)  # of tables that are being added, which are behind the subscription
     owner = sync if skip_lsn and of_added and of_added.finish_lsn == skip_lsn else name
-    skip_lsn = parse(text, catalog.remote_lsn(owner))
+    skip_lsn = parse_skip_lsn(text, catalog.remote_lsn(owner))
     catalog.set_skip_lsn(owner, skip_lsn)
     if skip_lsn is None:
         catalog.set_skip_lsn(sync, None)

@@ -10,7 +10,7 @@ from rich.text import Text
 from bridge.catalog.lock import STOP_FIRST, locked
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import BridgeError, SkipError, StateError
-from bridge.track.skip_lsn import given_lsn
+from bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

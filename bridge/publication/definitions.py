@@ -16,7 +16,7 @@ from bridge.publication.publication import (
     OptionError,
     Publication,
     PublicationTable,
-    publication_options,
+    options_of,
 )
 from bridge.runtime.errors import ConfigError
 from bridge.sqltext.lexer import Kind, Token, tokens
@@ -398,7 +398,7 @@ class _Parser:
                 self._fail("conflicting or redundant options", token)
             seen[key] = value
             try:
-                made = replace(made, **publication_options({key: value}))
+                made = replace(made, **options_of({key: value}))
             except OptionError as error:
                 self._fail(str(error), token, detail=error.detail)
         return made

@@ -137,7 +137,7 @@ class OptionError(Exception):
         self.detail = detail
 
 
-def publication_options(given: Mapping[str, str | None]) -> Options:
+def options_of(given: Mapping[str, str | None]) -> Options:
     """Read parameters.
 
     Args:

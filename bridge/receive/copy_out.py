@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors, pq
 
 from bridge.receive.readiness import fields_of, readable, server_error, writable
-from protocol.bulk.copy_frames import PREFIX_BYTES, copy_frames, row_frames
+from protocol.bulk.copy import PREFIX_BYTES, copy_frames, row_frames
 from protocol.bulk.decode_chunk import DECODE_CHUNK_BYTES
 from protocol.bulk.message_array import MessageArray
 from protocol.values.value_array import PADDING, Bytes

@@ -20,7 +20,7 @@ from bridge.commands.state import State
 from bridge.config import config
 from bridge.config.explain import explain
 from bridge.runtime.errors import ConfigError, StateError
-from bridge.track.skip_lsn import parse
+from bridge.track.progress import parse_skip_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -204,7 +204,7 @@ class Subscription:
             SkipError: It is not an LSN, or that transaction is handled already.
         """
         with self._catalog() as catalog:
-            catalog.set_skip_lsn(self.name, parse(lsn or "none", catalog.remote_lsn(self.name)))
+            catalog.set_skip_lsn(self.name, parse_skip_lsn(lsn or "none", catalog.remote_lsn(self.name)))
 
     def enable(self) -> None:
         """ALTER SUBSCRIPTION … ENABLE, after `disable_on_error`."""

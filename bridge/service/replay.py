@@ -23,7 +23,7 @@ from bridge.skipped import kept_transaction
 from bridge.skipped.replay import Replay, lines_of
 from bridge.skipped.show import show
 from bridge.spark.command_session import command_session
-from bridge.track.skip_lsn import given_lsn
+from bridge.track.progress import given_lsn
 from protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:

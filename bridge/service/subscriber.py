@@ -43,11 +43,10 @@ from bridge.snapshots.commits_table import path_in
 from bridge.spark import session
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.catalog_look import CatalogWatch
-from bridge.sync.handled_tables import HandledTables
 from bridge.sync.made_tables import not_found
 from bridge.sync.refresh import Refresh
 from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import Start
+from bridge.sync.start import HandledTables, Start
 from bridge.sync.tablesync import TableSync
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Transactions as Arrow batches of changes: one row for each change of a row, and for each table of a TRUNCATE."""
+"""The changes as `readStream.format("pgoutput")` gives them: their columns, and transactions as Arrow batches of them.
+
+A row is a change of a row, or a table of a TRUNCATE.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
 from bridge.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.batch.projection import BlockPositions, Ordinals, from_old_tuples
 from bridge.batch.routes import name_of
 from bridge.effects.events import COMMANDS
+from bridge.lake.schema import spark_schema, spark_type
 from bridge.receive.server_facts import ServerTypes
-from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
-from bridge.targets.widening import holds, widened
+from bridge.runtime.errors import ApplyContext, ApplyError, ConfigError, TargetError
+from bridge.targets.target import holds, widened
 from protocol.bulk.columns import RowMessages
 from protocol.codec.messages import Relation, Truncate
 from protocol.codec.walsender import HEADER_BYTES
@@ -22,14 +29,84 @@ from protocol.errors import ProtocolError, UnrepresentableValue
 from protocol.stream.relations import RelationCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bridge.receive.publisher import Publisher
-    from bridge.source.change_schema import ChangeSchema
     from bridge.source.options import SourceOptions
     from protocol.lsn import Lsn
     from protocol.stream.transactions import Item
     from protocol.values.types import ColumnType
+
+COMMON: Final = spark_schema([(OPERATION, pa.string()), *POSITION])
+"""The columns of every change, whatever its table."""
+
+TABLE: Final = StructField("table", StringType())
+"""The change's table, `namespace.name`, in a stream of several tables."""
+
+IMAGES: Final = (OLD, NEW, UNCHANGED)
+
+
+def images(columns: Sequence[tuple[str, pa.DataType]]) -> list[StructField]:
+    """Return the columns of a table's changes: the row before and after, and which values of `new` were not sent."""
+    row = StructType([StructField(name, spark_type(arrow)) for name, arrow in columns])
+    return [StructField(OLD, row), StructField(NEW, row), StructField(UNCHANGED, ArrayType(StringType()))]
+
+
+def table_schema(columns: Sequence[tuple[str, pa.DataType]]) -> StructType:
+    """Return the schema of a stream of one table."""
+    return StructType([*COMMON.fields, *images(columns)])
+
+
+def tables_schema(tables: Mapping[str, Sequence[tuple[str, pa.DataType]]]) -> StructType:
+    """Return the schema of a stream of all tables: a struct for each, NULL in the changes of the others."""
+    structs = [StructField(name, StructType(images(columns))) for name, columns in tables.items()]
+    return StructType([*COMMON.fields, TABLE, *structs])
+
+
+class ChangeSchema:
+    """A stream's schema, perhaps one that a user has given, as the decoder needs it.
+
+    Args:
+        schema: The DataFrame's.
+        table: The one table of the stream; None for all.
+
+    Attributes:
+        arrow: The schema of the Arrow batches.
+        rows: By table, the struct of a row.
+
+    Raises:
+        ConfigError: It is no schema of changes.
+    """
+
+    def __init__(self, schema: StructType, table: str | None) -> None:
+        self.table = table
+        self.arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        expected = [field.name for field in COMMON.fields] + (list(IMAGES) if table else [TABLE.name])
+        names = schema.fieldNames()
+        if names[: len(expected)] != expected or (table is not None and len(names) > len(expected)):
+            raise ConfigError(
+                f"the schema has the columns {', '.join(names)}; one of changes begins with {', '.join(expected)}",
+                hint="leave out .schema(…), or give the schema of an earlier DataFrame of this format",
+            )
+        self.rows: dict[str, pa.StructType] = {}
+        if table is not None:
+            self.rows[table] = self._row(table, self.arrow)
+        else:
+            for field in list(self.arrow)[len(expected) :]:
+                self.rows[field.name] = self._row(field.name, field.type)
+
+    @staticmethod
+    def _row(table: str, fields: pa.Schema | pa.StructType) -> pa.StructType:
+        names = [field.name for field in fields]
+        if names[-len(IMAGES) :] != list(IMAGES) or not fields.field("old").type.equals(fields.field("new").type):
+            raise ConfigError(
+                f'the schema\'s column of table "{table}" is not struct<old: struct<…>, new: the same, '
+                "unchanged: array<string>>",
+                hint="leave out .schema(…), or give the schema of an earlier DataFrame of this format",
+            )
+        row: pa.StructType = fields.field("new").type
+        return row
+
 
 _BATCH_ROWS: Final = 10_000  # of an Arrow batch; Spark's spark.sql.execution.arrow.maxRecordsPerBatch
 _RESTART: Final = "restart the query: its schema is the one that the server's catalog had when it started"

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from bridge.receive.publisher import Publisher
 from bridge.receive.server_facts import ServerTypes
 from bridge.runtime.errors import ConfigError
-from bridge.source.change_schema import table_schema, tables_schema
+from bridge.source.change_rows import table_schema, tables_schema
 from bridge.source.options import snapshot_options, stream_options
 from bridge.source.slot_stream import published_tables
 from bridge.source.snapshot import SnapshotReader, snapshot_schema

@@ -26,9 +26,9 @@ from protocol.stream.transactions import Item, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.source.change_schema import ChangeSchema
-    from bridge.source.offset import Offset, Server
+    from bridge.source.change_rows import ChangeSchema
     from bridge.source.options import SourceOptions
+    from bridge.source.slot_stream import Offset, Server
 
 HELD_BYTES: Final = 16 << 20
 """The most bytes of messages that the planner holds, and of WAL that it looks through: under a second's work of a

@@ -1,4 +1,4 @@
-"""A slot's stream from an offset on, as the source reads it, by the daemon's receiver.
+"""A slot's stream from an offset on, as the source reads it, by the daemon's receiver; and offsets in a checkpoint.
 
 The slot's confirmed position moves only when `confirm` is called. A status update between says nothing of what is
 durable, so that the server neither waits for it at its shutdown, nor lets go of WAL that a restart needs.
@@ -10,29 +10,96 @@ import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bridge.receive.server_facts import ServerTypes
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced, StateError
 from bridge.runtime.threads import Closing
-from bridge.source.offset import Offset, Server
 from bridge.track.position import Position
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.source.options import SourceOptions
     from protocol.stream.transactions import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position of a server's WAL: all transactions that end at or before it belong to earlier batches.
+
+    It need not be the end of a transaction.
+
+    Attributes:
+        system_identifier: The server's cluster: a query keeps to it.
+        timeline: The timeline of the server that the WAL up to it came from; it stays, whatever server is read later.
+            None if an earlier version of pgbridge wrote the offset on a standby.
+        timeline_lsn: The last position that is certainly of that timeline; None for the offset itself.
+    """
+
+    lsn: Lsn
+    system_identifier: str
+    timeline: int | None = None
+    timeline_lsn: Lsn | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what Spark writes into its checkpoint."""
+        timeline = {} if self.timeline is None else {"timeline": self.timeline}
+        certain = {} if self.timeline_lsn is None else {"timeline_lsn": str(self.timeline_lsn)}
+        return {"lsn": str(self.lsn), "system_identifier": self.system_identifier, **timeline, **certain}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Offset:
+        """Read an offset of a checkpoint.
+
+        Raises:
+            StateError: It is none of this source.
+        """
+        try:
+            timeline, certain = fields.get("timeline"), fields.get("timeline_lsn")
+            return cls(
+                Lsn.parse(fields["lsn"]),
+                str(fields["system_identifier"]),
+                None if timeline is None else int(timeline),
+                None if certain is None else Lsn.parse(certain),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(
+                f'the checkpoint has an offset that format("pgoutput") did not write: {fields}',
+                hint="give the query a checkpointLocation of its own",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server that a connection leads to.
+
+    Attributes:
+        timeline: The timeline that it writes, or replays if it is a standby.
+        replayed_lsn: How far a standby was when it was asked: from there on it may replay another timeline. None for a
+            primary, whose timeline does not change while it runs.
+    """
+
+    system_identifier: str
+    timeline: int
+    replayed_lsn: Lsn | None
+
+    def offset(self, lsn: Lsn) -> Offset:
+        """Return a position of its WAL as an offset."""
+        certain = None if self.replayed_lsn is None or lsn <= self.replayed_lsn else self.replayed_lsn
+        return Offset(lsn, self.system_identifier, self.timeline, certain)
+
 
 _TRY_AGAIN_S = 0.25
 _LOOK_S = 0.2

@@ -19,11 +19,9 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream.queue import BatchLimits
 from bridge.runtime.errors import SlotAdvanced
-from bridge.source.change_rows import ChangeDecoder
-from bridge.source.change_schema import ChangeSchema
+from bridge.source.change_rows import ChangeDecoder, ChangeSchema
 from bridge.source.look_ahead import LookAhead
-from bridge.source.offset import Offset
-from bridge.source.slot_stream import AFRESH, SlotStream, check_server, check_slot_of
+from bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError, counts_in_copy
 from bridge.spark import session
 from bridge.sync.tablesync_worker import TableSyncWorker
-from bridge.track.recovery import compare
+from bridge.track.position import compare
 
 if TYPE_CHECKING:
     import threading

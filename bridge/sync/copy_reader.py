@@ -21,8 +21,7 @@ from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
 from bridge.runtime.errors import PublisherError, TargetError
 from bridge.sync.copy_plan import BlockRange, copy_select, copy_statement, select_statement
-from bridge.targets.target import TargetColumn, unrepresentable_hint
-from bridge.targets.widening import widened
+from bridge.targets.target import TargetColumn, unrepresentable_hint, widened
 from protocol.bulk.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
 from protocol.values.pg_type import BUILTIN, TypeInfo

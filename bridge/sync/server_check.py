@@ -18,7 +18,7 @@ from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.runtime import remedies
 from bridge.runtime.errors import PublisherError
-from bridge.track.recovery import Held, compare
+from bridge.track.position import Held, compare
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:

@@ -1,8 +1,12 @@
-"""Positions in a server's WAL, and whether a server's history has them. Pure: no I/O, no clock.
+"""Positions in a server's WAL: whether a server's history has them, and what becomes of each. Pure: no I/O, no clock.
 
 A server goes back when a standby that lagged is promoted, and by point-in-time recovery. Then it writes other WAL under
 LSNs that were already received: transactions that it commits there would never be sent, and those that it lost would
 stay in the targets. So an LSN says nothing without its server and its timeline.
+
+Every position that was recorded as durable is compared before anything is streamed: the origin, each table, the batch
+under way, the transaction to skip, the batch that a handler did not accept. A position that the server does not have is
+never passed over: its table is copied afresh, its batch is taken back, or the server is refused.
 
 Source: the documentation's IDENTIFY_SYSTEM and TIMELINE_HISTORY; `readTimeLineHistory` in PostgreSQL's timeline.c.
 """
@@ -122,3 +126,62 @@ def switch_points(history: str) -> dict[int, Lsn]:
     """Return the LSN at which a timeline's history left each earlier timeline, by the content of its history file."""
     lines = (line.split("\t") for line in history.splitlines())
     return {int(fields[0]): Lsn.parse(fields[1]) for fields in lines if fields[0].strip().isdigit()}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The durable positions of a subscription, or of its tablesync worker.
+
+    Attributes:
+        origin: Every transaction that ends at or before it is durable.
+        batch: The end of the batch under way; None without one.
+        tables: What each table has, by (namespace, name).
+        skip: The finish LSN of the transaction to skip.
+        fence: The end of a batch that a handler was given and did not accept.
+    """
+
+    origin: Position
+    batch: Position | None
+    tables: Mapping[tuple[str, str], Position]
+    skip: Position | None = None
+    fence: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of the comparison with a server's history.
+
+    Attributes:
+        refused: Why nothing can be streamed from the server.
+        position: The position that this is about.
+        undo: The batch under way is to be taken back: the server does not have it.
+        afresh: Tables that have more than the server, and why; they are to be copied afresh.
+        skips_another: The LSN to skip is of a transaction that the server does not have.
+    """
+
+    refused: Missing | None = None
+    position: Position | None = None
+    undo: bool = False
+    afresh: Mapping[tuple[str, str], Missing] = field(default_factory=dict)
+    skips_another: bool = False
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the server has all that is durable here."""
+        return self == Comparison()
+
+
+def compare(held: Held, server: ServerHistory) -> Comparison:
+    """Compare what is durable here with what a server has."""
+    for position in filter(None, (held.origin, held.fence)):
+        if (refused := server.missing(position)) is not None:
+            return Comparison(refused, position)
+    lacking = {table: missing for table, at in held.tables.items() if (missing := server.missing(at)) is not None}
+    undo = held.batch is not None and server.missing(held.batch) is not None
+    for at in (*(held.tables[table] for table in lacking), *filter(None, [held.batch])):
+        if (missing := server.missing(at)) is not None and missing.later:  # a standby that lags: it is waited for
+            return Comparison(missing, at)
+    skip = held.skip
+    # one that is to come may be skipped, too: it is another one only if the server left its timeline before it
+    skips_another = skip is not None and skip.timeline not in {None, server.timeline} and bool(server.missing(skip))
+    return Comparison(undo=undo, afresh=lacking, skips_another=skips_another)

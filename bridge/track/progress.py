@@ -1,17 +1,19 @@
-"""The positions of a stream: received, durable, and therefore confirmed to the server. Pure: no I/O, no clock.
+"""What may be confirmed to the server, and which transaction may be skipped. Pure: no I/O, no clock.
 
-The invariant: `durable_lsn` never moves back, and every transaction that commits before it was handed over and is
-durable. A transaction in progress commits after it, however much of it has been streamed: the slot's restart_lsn makes
-the server keep its WAL, and the server sends it again from its first change. So transactions in progress do not hold
-`durable_lsn` back. PostgreSQL's counterpart is `get_flush_position` and `send_feedback` in worker.c.
+The positions of a stream are what was received, what is durable, and therefore confirmed. The invariant: `durable_lsn`
+never moves back, and every transaction that commits before it was handed over and is durable. A transaction in progress
+commits after it, however much of it has been streamed: the slot's restart_lsn makes the server keep its WAL, and the
+server sends it again from its first change. So transactions in progress do not hold `durable_lsn` back. PostgreSQL's
+counterpart is `get_flush_position` and `send_feedback` in worker.c.
+
+The LSN of the transaction to skip is what ALTER SUBSCRIPTION … SKIP accepts: `parse_subscription_options` and
+`AlterSubscription` in subscriptioncmds.c; `maybe_start_skipping_changes` and `clear_subscription_skip_lsn` in worker.c.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from protocol.lsn import Lsn
+from bridge.runtime.errors import InvalidLsn, SkipError
+from protocol.lsn import INVALID, Lsn
 
 
 class Progress:
@@ -89,3 +91,40 @@ class Progress:
     def pending(self) -> bool:
         """Whether a transaction was handed over that is not durable yet."""
         return self.handed_over_lsn > self.durable_lsn
+
+
+NONE = "none"
+
+
+def given_lsn(text: str) -> Lsn:
+    """Read an LSN that an operator gave.
+
+    Raises:
+        InvalidLsn: It is none, or the invalid one, 0/0.
+    """
+    try:
+        lsn = Lsn.parse(text.strip())
+    except ValueError as error:
+        raise InvalidLsn(f"invalid WAL location (LSN): {text}") from error
+    if lsn == INVALID:
+        raise InvalidLsn(f"invalid WAL location (LSN): {text}")
+    return lsn
+
+
+def parse_skip_lsn(text: str, remote_lsn: Lsn | None) -> Lsn | None:
+    """Read the finish LSN to skip; None for "none", which resets it.
+
+    Args:
+        text: The LSN as an error shows it, or "none".
+        remote_lsn: The origin's LSN; None before the subscription's start.
+
+    Raises:
+        InvalidLsn: The text is not an LSN.
+        SkipError: The transaction that finishes there is already applied.
+    """
+    if text.strip().lower() == NONE:
+        return None
+    lsn = given_lsn(text)
+    if remote_lsn is not None and lsn < remote_lsn:
+        raise SkipError(f"skip WAL location (LSN {lsn}) must be greater than origin LSN {remote_lsn}")
+    return lsn

@@ -24,8 +24,8 @@ from bridge.receive.publisher import Publisher
 from bridge.runtime import log
 from bridge.runtime.errors import ConfigError, StateError, VerifyError
 from bridge.spark.command_session import command_session, told
+from bridge.verify.comparison import document_of, failed_document
 from bridge.verify.source_table import Pace
-from bridge.verify.verdict import document_of, failed_document
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from bridge.verify.tables import BUCKET_BITS, FINE_BITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from bridge.verify.comparison import Verdict
     from bridge.verify.source_table import SourceTable
     from bridge.verify.target import TargetVersion
-    from bridge.verify.verdict import Verdict
     from bridge.verify.window import TableWindow, Texts
 
 _Found = TypeVar("_Found")

@@ -93,7 +93,7 @@ _DECIMAL_MAX_PRECISION = 38
 
 
 class Place(enum.Enum):
-    """The destination of a string column's texts, if it may change them (`protocol.values.places`)."""
+    """The destination of a string column's texts, if it may change them (`protocol.values.readers`)."""
 
     COLUMN = "a column of its Arrow type, which holds every value"
     PARTITION = "a partition column of Delta's"

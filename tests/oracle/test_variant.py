@@ -11,7 +11,7 @@ import pytest
 from bridge.config.tables import Table
 from bridge.lake.location import read_table
 from bridge.runtime.errors import ApplyError
-from protocol.values.places import TOO_MANY_DIGITS
+from protocol.values.readers import TOO_MANY_DIGITS
 from tests.bridge.configurations import altered
 
 TABLES = ("docs", "bag")

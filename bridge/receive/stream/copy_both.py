@@ -24,7 +24,7 @@ from psycopg import pq
 from bridge.receive.readiness import Wakeable, as_psql, fields_of, server_error, writable
 from bridge.receive.stream.read_ahead import ReadAhead
 from bridge.runtime.errors import PublisherError
-from protocol.bulk.copy_frames import PREFIX_BYTES, copy_frames, stream_frames
+from protocol.bulk.copy import PREFIX_BYTES, copy_frames, stream_frames
 from protocol.bulk.message_array import MessageArray
 from protocol.values.value_array import PADDING, Bytes
 

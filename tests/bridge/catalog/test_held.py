@@ -11,8 +11,7 @@ from bridge.catalog import refresh, reset
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, sync_name
 from bridge.catalog.held import ahead_of_origin, fence_lsn, give_up_batch, held, note_timeline, timeline_begins
-from bridge.track.position import Position
-from bridge.track.recovery import Held
+from bridge.track.position import Held, Position
 from protocol.lsn import INVALID, Lsn
 from tests.bridge.track.made_catalog import T1, T2, server_on
 

@@ -12,8 +12,7 @@ from bridge.catalog.catalog import Catalog
 from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.catalog.held import held
 from bridge.catalog.schema import SCHEMA_VERSION
-from bridge.track.position import Position
-from bridge.track.recovery import Held
+from bridge.track.position import Held, Position
 from protocol.lsn import Lsn
 
 

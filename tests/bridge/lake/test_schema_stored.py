@@ -21,9 +21,9 @@ from bridge.lake.schema import (
 )
 from bridge.targets.target import TargetColumn, variant_field
 from protocol.lsn import Lsn
-from protocol.values.places import json_fault
+from protocol.values.readers import json_fault
 from protocol.values.types import Place, resolve
-from tests.protocol.values.test_places import DOCUMENTS
+from tests.protocol.values.test_readers import DOCUMENTS
 
 TEXT = TargetColumn("a b", resolve(3802, -1))
 DOCUMENT = TargetColumn("a b", replace(TEXT.type, place=Place.VARIANT))

@@ -17,7 +17,7 @@ from bridge.publication.publication import (
     OptionError,
     Publication,
     PublicationTable,
-    publication_options,
+    options_of,
     render,
 )
 
@@ -106,7 +106,7 @@ def test_form():
     ],
 )
 def test_value(name, value, field, read):
-    assert publication_options({name: value}) == {field: read}
+    assert options_of({name: value}) == {field: read}
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_value(name, value, field, read):
 )
 def test_refused(name, value, message):
     with pytest.raises(OptionError) as error:
-        publication_options({name: value})
+        options_of({name: value})
     assert str(error.value) == message

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bridge.track.recovery import Held
+    from bridge.track.position import Held
 
 A = RelRow("public", "a", "r", Lsn(0x80), "/lake/a", position=Lsn(0x100), timeline=1)
 B = RelRow("public", "b", "s", Lsn(0x80), "/lake/b", position=Lsn(0x180), timeline=1)

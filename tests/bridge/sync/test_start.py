@@ -1,14 +1,19 @@
-"""A subscription's start: the slot it makes, finds or refuses, and the server it belongs to."""
+"""A subscription's start: the slot it makes, finds or refuses, and the server it belongs to.
+
+A handler's tables: all that are published, whatever was known before; none is copied.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import time
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -19,10 +24,12 @@ from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from bridge.catalog.held import held
 from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
+from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import Start, warn_without_identity
+from bridge.sync.start import HandledTables, Start, warn_without_identity
+from bridge.track.position import ServerHistory
 from protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
 from tests.bridge.subscribed import released
@@ -320,3 +327,24 @@ def test_the_origin_begins_at_the_slots_consistent_point(publisher, memory_pipel
     bridge = memory_pipeline()
     bridge.catch_up()
     assert bridge.remote_lsn() >= before
+
+
+TABLE = PublishedTable(5, "public", "t", "r", "d", (PublishedColumn("id", 23, -1, True, True),), ())
+
+
+def test_every_published_table_follows(tmp_path):
+    subscription = Subscription(name="sub", connection="", publications=("pub",), warehouse="handler")
+    publisher: Any = SimpleNamespace(types=lambda _: {})
+    server = ServerHistory("7", 1, Lsn(0))
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("sub", enabled=True)
+        tables = HandledTables(subscription, catalog)
+        (found,) = tables.follow({("public", "t"): TABLE}, publisher, server).values()
+        (rel,) = catalog.rels("sub")
+        assert (rel.qualified_name, rel.state, tables.needs_copy(rel)) == ("public.t", "r", False)
+        assert tables.copy({}, publisher, None) == {}  # type: ignore[arg-type]
+    assert (found.target.mode, found.lsn) == ("handler", 0)
+    assert [(field.name, field.arrow) for field in found.target.schema] == [("id", pa.int32())]
+    other = tables.other("public", "new")
+    assert (other.target.qualified_name, other.target.every_change) == ("public.new", True)
+    assert other.target.path != found.target.path

@@ -1,6 +1,14 @@
-"""Targets: the Delta types for PostgreSQL's, paths, names, and the check of a relation's columns."""
+"""Targets: the Delta types for PostgreSQL's, paths, names, and the check of a relation's columns.
 
+Which types hold which others, and values cast to them, as PostgreSQL reads their text into a wider column.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -8,9 +16,10 @@ import pytest
 from bridge.lake.schema import target_schema_of
 from bridge.runtime.errors import TargetError
 from bridge.targets import target
-from bridge.targets.target import Target, TargetColumn
+from bridge.targets.target import Target, TargetColumn, holds, published_type, widened
 from protocol.values.types import resolve
 from tests.bridge.apply.made_targets import COLUMNS, empty_target
+from tests.protocol.made_rows import typmod_of
 
 CONTRACT = {
     # pg_type oid, typmod: Delta's type, as CONTRACT.md has it
@@ -95,3 +104,81 @@ def test_a_wider_type_is_accepted_if_it_holds_every_value(there, published, held
         return
     with pytest.raises(TargetError, match='column "a" of target "public.t" is'):
         table.check([column("a", published)])
+
+
+INT2, INT4, INT8 = pa.int16(), pa.int32(), pa.int64()
+REAL, DOUBLE, DATE, STAMP, ZONED = (
+    pa.float32(),
+    pa.float64(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.timestamp("us", "UTC"),
+)
+
+FIRST, LAST = (dt.datetime.fromisoformat(day) for day in ("0001-01-01", "9999-12-31"))
+
+HELD = [
+    (INT4, INT2), (INT8, INT2), (INT8, INT4), (REAL, INT2), (DOUBLE, INT2), (DOUBLE, INT4), (DOUBLE, REAL),
+    (STAMP, DATE), (pa.decimal128(5, 0), INT2), (pa.decimal128(12, 2), INT4), (pa.decimal128(19, 0), INT8),
+    (pa.decimal128(20, 4), pa.decimal128(18, 2)), (pa.list_(INT8), pa.list_(INT4)),
+    (pa.list_(pa.list_(DOUBLE)), pa.list_(pa.list_(REAL))), (pa.string(), pa.string()),
+]  # fmt: skip
+NOT_HELD = [
+    (INT2, INT4), (REAL, INT4), (DOUBLE, INT8), (REAL, DOUBLE), (DATE, STAMP), (ZONED, DATE), (ZONED, STAMP),
+    (STAMP, ZONED), (pa.decimal128(4, 0), INT2), (pa.decimal128(11, 2), INT4), (pa.decimal128(18, 0), INT8),
+    (pa.decimal128(19, 4), pa.decimal128(18, 2)), (pa.decimal128(38, 1), pa.decimal128(18, 2)), (pa.string(), INT4),
+    (INT8, pa.decimal128(5, 0)), (DOUBLE, pa.decimal128(5, 0)), (pa.list_(INT8), INT4), (INT8, pa.list_(INT4)),
+    (pa.list_(INT2), pa.list_(INT4)), (INT4, pa.bool_()), (pa.binary(), pa.string()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wide", "narrow"), HELD)
+def test_types_that_hold_others(wide, narrow):
+    assert holds(wide, narrow)
+    assert not holds(narrow, wide) or wide == narrow
+
+
+@pytest.mark.parametrize(("wide", "narrow"), NOT_HELD)
+def test_types_that_do_not_hold_others(wide, narrow):
+    assert not holds(wide, narrow)
+
+
+def test_values_in_wider_types():
+    """The least and the greatest value of each type, and NULL."""
+    cases: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
+        (pa.array([-32768, 32767, None], INT2), pa.decimal128(5, 0), [Decimal(-32768), Decimal(32767), None]),
+        (pa.array([-(2**31), 2**31 - 1], INT4), DOUBLE, [-(2.0**31), 2.0**31 - 1]),
+        (pa.array([-(2**63), 2**63 - 1], INT8), pa.decimal128(19, 0), [Decimal(-(2**63)), Decimal(2**63 - 1)]),
+        (pa.array([Decimal("-9.99")], pa.decimal128(3, 2)), pa.decimal128(38, 37), [Decimal("-9.99")]),
+        (pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31)]), STAMP, [FIRST, LAST]),
+        (pa.array([[1, None], [], None], pa.list_(INT4)), pa.list_(INT8), [[1, None], [], None]),
+    ]
+    for values, wide, expected in cases:
+        sliced = pa.chunked_array([values, values.slice(1), values.slice(0, 0)])
+        found = widened(sliced, wide)
+        assert (found.type, found.to_pylist()) == (wide, [*expected, *expected[1:]])
+
+
+def test_reals_are_the_doubles_of_their_text(publisher):
+    """Reals of all sizes become what a subscriber's column of type double precision has."""
+    some = [
+        "0.1", "-0", "Infinity", "-Infinity", "3.4028235e38", "1e-45", "16777216", "43665352", "33554436", "1.1", "0.3",
+        "9.5367432e-07", "1e15", "1e16", "123456.7", "1.17549435e-38", "8388608.5",
+    ]  # fmt: skip
+    rows = publisher.query(
+        """SELECT r, r::text::float8 FROM (SELECT unnest(%s::real[]) AS r
+            UNION ALL SELECT ((random() - 0.5) * 10 ^ (random() * 76 - 38))::real FROM generate_series(1, 20000)
+            UNION ALL SELECT (2::float8 ^ n)::real FROM generate_series(-149, 127) n) AS reals""",
+        (some,),
+    )
+    reals, doubles = (list(values) for values in zip(*rows, strict=True))
+    found = widened(pa.chunked_array([[*reals, None, float("nan")]], REAL), DOUBLE).to_pylist()
+    assert [str(one) for one in found] == [*map(str, doubles), "None", "nan"]
+    lists = widened(pa.chunked_array([[reals, None, []]], pa.list_(REAL)), pa.list_(DOUBLE)).to_pylist()
+    assert lists == [doubles, None, []]
+
+
+@pytest.mark.parametrize("declared", [(23, -1), (700, -1), (1700, -1), (1700, typmod_of(9, 2)), (25, -1), (1007, -1)])
+def test_published_type(declared):
+    type_ = resolve(*declared)
+    assert published_type(type_) == type_.arrow

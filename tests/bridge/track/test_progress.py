@@ -2,6 +2,8 @@
 
 A model server sends transactions and keepalives, a model applier makes batches durable in its own time, and a
 model's crash loses everything that was not recorded, in every order that Hypothesis thinks of.
+
+Skip LSNs are accepted and refused as in PostgreSQL, in its words.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.track.progress import Progress
+from bridge.runtime.errors import BridgeError
+from bridge.track.progress import Progress, parse_skip_lsn
 from protocol.lsn import Lsn
 
 START = Lsn(0x1000)
@@ -305,3 +308,28 @@ class StreamMachine(RuleBasedStateMachine):
 
 TestStream = StreamMachine.TestCase
 TestStream.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("remote", [None, 0, 0x14C0377, 0x14C0378])
+def test_an_lsn_not_behind_the_origin(remote):
+    """A commit record may begin where the one before it ends, which is the origin's LSN."""
+    assert parse_skip_lsn(" 0/14C0378 ", None if remote is None else Lsn(remote)) == Lsn.parse("0/14C0378")
+
+
+@pytest.mark.parametrize("text", ["none", "NONE"])
+def test_none_takes_it_back(text):
+    assert parse_skip_lsn(text, Lsn(5)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0/14C0376", r"skip WAL location \(LSN 0/14C0376\) must be greater than origin LSN 0/14C0378"),
+        ("0/0", r"invalid WAL location \(LSN\): 0/0"),
+        ("14C0378", r"invalid WAL location \(LSN\): 14C0378"),
+        ("", r"invalid WAL location \(LSN\): "),
+    ],
+)
+def test_refused(text, message):
+    with pytest.raises(BridgeError, match=message):
+        parse_skip_lsn(text, Lsn.parse("0/14C0378"))

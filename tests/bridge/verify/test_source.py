@@ -9,10 +9,9 @@ import pytest
 from bridge.receive.publisher import Publisher as Server
 from bridge.runtime.errors import PublisherError, VerifyError
 from bridge.verify import source_table
-from bridge.verify.canonical_record import row_hash
 from bridge.verify.source import Source
 from bridge.verify.source_table import Pace, SourceTable
-from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable
+from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable, row_hash
 from bridge.verify.window import Window
 from protocol.lsn import Lsn
 from protocol.values.types import resolve

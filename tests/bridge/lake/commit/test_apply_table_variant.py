@@ -13,7 +13,7 @@ from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.create import create_table
 from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.skipped.preview import OVERWRITTEN, UNCHANGED, preview
+from bridge.skipped.replay import OVERWRITTEN, UNCHANGED, preview
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import Place, resolve
 from tests.bridge.apply.made_targets import changes

@@ -14,7 +14,7 @@ from bridge.lake.commit.writes import append_rows
 from bridge.lake.create import create_table
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import as_frame
-from bridge.skipped.preview import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
+from bridge.skipped.replay import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
 from bridge.targets.target import TargetColumn
 from protocol.values.types import resolve
 from tests.bridge.apply.made_changes import KEY, TYPES, RowAtATime, before_all, changes_table, random_case

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.sqltext.refusal import Refused
 from bridge.sqltext.syntax import TypeName
-from bridge.sqltext.type_names import type_name
+from bridge.sqltext.token_reader import type_name
 
 
 def named(words: str, *modifiers: int) -> TypeName:

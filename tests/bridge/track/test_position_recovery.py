@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.track.position import Position, ServerHistory
-from bridge.track.recovery import Comparison, Held, compare
+from bridge.track.position import Comparison, Held, Position, ServerHistory, compare
 from protocol.lsn import Lsn
 
 A, B = ("public", "a"), ("public", "b")
