@@ -19,7 +19,7 @@ from bridge.batch.batch import TableChanges
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.merge_effects import LARGE_BYTES, enable_for_large
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.schema import spark_schema
 from bridge.lake.table import table_size, table_version

@@ -24,7 +24,7 @@ from bridge.batch.row_filters import RowFilters
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.schema import spark_schema
 from bridge.rowfilter.row_filter import FilterColumn, translate
 from bridge.spark import session

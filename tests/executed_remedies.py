@@ -120,7 +120,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
     },
     "lake/create.py": {
-        "move them away": "bridge/lake/test_create.py::test_files_of_others_are_not_touched",
+        "move them away": "bridge/lake/test_ddl.py::test_files_of_others_are_not_touched",
     },
     "lake/forms.py": {
         "move it away": _MODES,

@@ -14,7 +14,7 @@ from typer.main import get_command
 from bridge.config.config import Config, Http, Spark, Subscription, known_keys
 from bridge.config.explain import MOVED
 from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
-from bridge.lake import create
+from bridge.lake import ddl
 from bridge.runtime.errors import BridgeError
 from bridge.service.cli import app
 from bridge.spark import session
@@ -235,7 +235,7 @@ def test_configuration_has_every_setting_of_spark(setting, value):
 
 def test_configuration_has_the_checkpoint_intervals():
     cell = cells("docs/configuration.md")[session.CHECKPOINT_INTERVAL]
-    intervals = {create.checkpoint_interval(f"/lake/{number}") for number in range(500)}
+    intervals = {ddl.checkpoint_interval(f"/lake/{number}") for number in range(500)}
     assert cell[0].startswith(f"`{min(intervals)}` to `{max(intervals)}`")
 
 

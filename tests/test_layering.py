@@ -118,7 +118,7 @@ RULES = (
             "bridge/skipped/*",
             "bridge/sync/*",
             "bridge/source/*",
-            "bridge/verify/repair.py",
+            "bridge/verify/target.py",
             "bridge/verify/target.py",
             "bridge/demo/*",
         ),

@@ -27,7 +27,6 @@ UNTESTED: dict[str, str] = {
     "pgbridge/session.py": "only names bridge's; tests/test_wheel.py imports it",
     "bridge/__main__.py": "only calls bridge.service.cli.main",
     "bridge/source/register.py": "tests/bridge/source/test_data_source.py registers, by the name that users write",
-    "bridge/verify/repair.py": "tests/bridge/verify/test_verification.py repairs",
     "bridge/verify/source_table.py": "tests/bridge/verify/test_source.py reads a table under a snapshot",
     "bridge/verify/table_comparison.py": "tests/bridge/verify/test_verification.py compares tables",
     "bridge/verify/target.py": "tests/bridge/verify/test_verification.py compares both sides",

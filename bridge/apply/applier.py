@@ -11,7 +11,7 @@ Exactly-once rests on the order of the steps:
 
 After a crash the transactions are received again, and tables whose logs have them leave them out. A batch that failed
 is undone, so that parts of it can be applied, or skipped. So is one that was cut short and changes columns (see
-`bridge.lake.alter`), and one whose flush was begun: if that failed, another flush would not tell (see
+`bridge.lake.ddl`), and one whose flush was begun: if that failed, another flush would not tell (see
 `BatchIntent.flushing`).
 """
 
@@ -30,13 +30,13 @@ from bridge.catalog import notes
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.held import ahead_of_origin
 from bridge.effects.conflicts import INSERT_EXISTS, Conflicts
-from bridge.lake.alter import alter_table
 from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
 from bridge.lake.commit import messages
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
 from bridge.lake.commit.history_mode import apply_versions
 from bridge.lake.commit_errors import conflict_of, context_of, error_context
+from bridge.lake.ddl import alter_table
 from bridge.lake.location import place_of
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
-from bridge.batch.unrepresentable import MARKS
+from bridge.batch.row_filters import MARKS
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.evolution.tracker import TrackedState

@@ -32,10 +32,10 @@ from bridge.batch.row_filters import (
     ServerFilters,
     Verdicts,
     beyond_spark,
+    judged,
     what_becomes,
     with_new_operations,
 )
-from bridge.batch.unrepresentable import judged
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
 from bridge.rowfilter.server_filter import VerdictError
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError

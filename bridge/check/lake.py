@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.check.finding import Finding, failed, failure, passed, warning
-from bridge.lake.create import find_namespace
+from bridge.lake.ddl import find_namespace
 from bridge.runtime.errors import BridgeError, OwnColumnError
 from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
 from bridge.spark import session

@@ -29,8 +29,7 @@ from bridge.check.machine import (
     check_state_dir,
     check_warehouse,
 )
-from bridge.check.others import Known, is_enabled, others_need
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
 from bridge.config.spark_master import CONNECT
 from bridge.lake.log.durable import local_folder
 from bridge.receive.connection import has_password, login

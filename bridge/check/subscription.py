@@ -1,31 +1,36 @@
-"""Looks at one subscription: its server, its slot, its tables and their targets. Reads only."""
+"""Looks at one subscription: its server, its slot, its tables and their targets. Reads only.
+
+The other subscriptions of a configuration count, too: what they still need of a server, and what is theirs already.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bridge.apply.published import unpublished
 from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.held import held
 from bridge.check.finding import Finding, Level, failed, passed, warning
 from bridge.check.lake import check_target
-from bridge.check.others import Known, is_enabled
 from bridge.check.server import Expected, Needs, check_server, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.lake.forms import check_new_table
-from bridge.lake.log.durable import local_folder
+from bridge.lake.log.durable import local_folder, real_location
 from bridge.publication.definitions import load_optional
+from bridge.receive.connection import conninfo_parameters
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.runtime import remedies
-from bridge.runtime.errors import HINT, BridgeError, PublicationError, PublisherError
+from bridge.runtime.errors import HINT, BridgeError, ConfigError, PublicationError, PublisherError
 from bridge.runtime.warehouse import unsupported_name
 from bridge.sync.catalog_look import CatalogLook
 from bridge.sync.made_tables import new_columns, shared_table
@@ -35,8 +40,9 @@ from bridge.targets.location import table_location
 from protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.publication.reapply import Applied
@@ -273,3 +279,88 @@ def _targets(
         )
         if finding is not None:
             yield finding
+
+
+_PLACE = ("service", "host", "hostaddr", "port")
+
+
+class Owners:
+    """Which subscription a Delta table or a slot belongs to: by the catalog, or because it was looked at first.
+
+    It is for one check, whose subscriptions may be looked at by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: dict[tuple[str, ...], str] = {}
+
+    def of_tables(self, paths: Sequence[str], name: str, catalog: Catalog | None) -> dict[str, str]:
+        """Other subscriptions than `name` that write to Delta tables, by those of the paths that are theirs."""
+        begun = catalog.taken(name, real_location) if catalog is not None else {}
+        owners = {path: begun.get(real_location(path)) or self._first((real_location(path),), name) for path in paths}
+        return {path: owner for path, owner in owners.items() if owner is not None}
+
+    def of_slot(self, system_identifier: str, slot_name: str, name: str, catalog: Catalog | None) -> str | None:
+        """Another subscription that streams from a server's slot; None if it is the first that wants it."""
+        if catalog is not None:
+            owner = catalog.slot_owner(slot_name, system_identifier, but=name, exists=True)
+            if owner is not None:
+                return owner
+        return self._first((system_identifier, slot_name), name)
+
+    def _first(self, key: tuple[str, ...], name: str) -> str | None:
+        with self._lock:
+            owner = self._owners.setdefault(key, name)
+        return None if owner == name else owner
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The facts that the state directory has.
+
+    Attributes:
+        catalog: Its catalog; None if it does not exist yet.
+        running: Whether a daemon holds it.
+        owners: What belongs to which subscription, shared by all that are looked at.
+    """
+
+    catalog: Catalog | None
+    running: bool
+    owners: Owners = field(default_factory=Owners)
+
+    def tables(self, subscription: str) -> dict[tuple[str, str], RelRow]:
+        """A subscription's tables, by (namespace, name); none before its first start."""
+        return self.catalog.rels_by_name(subscription, sync_name(subscription)) if self.catalog is not None else {}
+
+
+def is_enabled(subscription: Subscription, catalog: Catalog | None) -> bool:
+    """Whether the subscription runs, by the catalog if it knows the subscription."""
+    row = catalog.subscription(subscription.name) if catalog is not None else None
+    return subscription.enabled if row is None else row.enabled
+
+
+def others_need(subscriptions: Iterable[Subscription], subscription: Subscription, known: Known) -> Needs:
+    """Return the slots and WAL senders that enabled subscriptions other than the given one need and do not have yet.
+
+    A server is known by its host and port as the connection strings have them: slots belong to all of its databases.
+    """
+    place = _place(subscription)
+    slots = senders = 0
+    for other in subscriptions:
+        if other.name == subscription.name or _place(other) != place:
+            continue
+        row = known.catalog.subscription(other.name) if known.catalog is not None else None
+        if not is_enabled(other, known.catalog):
+            continue
+        has_slot = known.catalog is not None and known.catalog.remote_lsn(other.name) is not None
+        slots += not has_slot and other.create_slot
+        senders += not (known.running and row is not None and row.state == "streaming")
+    return Needs(slots, senders)
+
+
+def _place(subscription: Subscription) -> tuple[object, ...]:
+    try:
+        parameters = conninfo_parameters(subscription.connection)
+    except ConfigError:  # its own check says so
+        return (subscription.connection,)
+    return tuple(parameters.get(key) for key in _PLACE)

@@ -8,7 +8,7 @@ The contract of this sink, on which the applier relies:
     it out
                   if the table has that version, or a higher one, of that application id: nothing is evaluated, nothing
                   is raised, and `commit.merge.merge_into` returns None. ALTER TABLE is not covered: a batch that
-                  changes columns and was cut short is undone, not repeated (`alter`).
+                  changes columns and was cut short is undone, not repeated (`ddl`).
     all or none   A function commits to one table by one Delta commit, or not at all; only `alter_table` makes several.
                   After TargetBusy (`retry`) that table has nothing of the commit. Any other error, of Spark or
                   of the connection to it, does not say whether the commit was made: the table's `log.history` does.

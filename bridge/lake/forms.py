@@ -22,8 +22,8 @@ from bridge.lake.location import filled_of, overwrite_table, read_table
 from bridge.lake.schema import spark_schema, spark_type, target_schema_of
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.layout_rules import check_layout
 from bridge.targets.location import quoted, sql_name
+from bridge.targets.target import check_layout
 from protocol.values.types import Place
 
 if TYPE_CHECKING:

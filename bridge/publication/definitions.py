@@ -11,13 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from bridge.publication.publication import (
-    DEFAULT_SCHEMA,
-    OptionError,
-    Publication,
-    PublicationTable,
-    options_of,
-)
+from bridge.publication.publication import DEFAULT_SCHEMA, OptionError, Publication, PublicationTable, options_of
 from bridge.runtime.errors import ConfigError
 from bridge.sqltext.lexer import Kind, Token, tokens
 from bridge.sqltext.refusal import Refused

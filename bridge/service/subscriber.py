@@ -38,8 +38,7 @@ from bridge.runtime.errors import (
 )
 from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
-from bridge.snapshots.commit_rows import CommitRows
-from bridge.snapshots.commits_table import path_in
+from bridge.snapshots.commits_table import CommitRows, path_in
 from bridge.spark import session
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.catalog_look import CatalogWatch

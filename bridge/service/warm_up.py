@@ -12,7 +12,7 @@ import pyarrow as pa
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import reads_local_files, scratch_folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
-from bridge.batch.unrepresentable import MARKS
+from bridge.batch.row_filters import MARKS
 from bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
 from bridge.targets.target import Target
 from protocol.bulk.message_array import ChunkedMessages

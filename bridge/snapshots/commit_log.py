@@ -43,7 +43,7 @@ _FIRST_PRUNE_S: Final = 3600.0
 
 
 class CommitsTable(Protocol):
-    """Spark's part (`bridge.snapshots.commit_rows`). Each call may raise whatever Spark does."""
+    """Spark's part (`bridge.snapshots.commits_table`). Each call may raise whatever Spark does."""
 
     def ensure(self) -> None:
         """Create the table if it does not exist."""

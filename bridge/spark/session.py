@@ -58,7 +58,7 @@ REQUIRED = {
 
 CHECKPOINT_INTERVAL = "spark.databricks.delta.properties.defaults.checkpointInterval"
 """After so many commits Delta writes a checkpoint of a table, which has the setting's value from its creation. Without
-it, `bridge.lake.create` chooses."""
+it, `bridge.lake.ddl` chooses."""
 
 DEFAULTS = {
     "spark.app.name": "pgbridge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.forms import VALIDITY_NAMES, delta_schema, row_schema
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import placed
@@ -13,8 +13,7 @@ from bridge.runtime import remedies
 from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from bridge.spark.hints import store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
-from bridge.targets.layout_rules import check_layout, kept_layout
-from bridge.targets.target import Mode, TargetColumn, TargetSchema
+from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
 from protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ from bridge.sync.copy import copied_rows
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from bridge.sync.copy_reader import copy_spec, largest_row, mirror_order
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
-from bridge.sync.own_position import OwnPositions
+from bridge.sync.server_check import OwnPositions
 from bridge.sync.table_lock import TableLock, locked_columns
 from bridge.targets.location import table_location
 from bridge.targets.target import Target, TargetColumn

@@ -18,12 +18,11 @@ from bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from bridge.snapshots.point_in_time import TableAt, version_at
 from bridge.sync.copy_reader import key_of
 from bridge.verify.comparison import Verdict
-from bridge.verify.repair import repair
 from bridge.verify.source import Source
 from bridge.verify.source_table import Pace, SourceTable
 from bridge.verify.table_comparison import TableComparison
 from bridge.verify.tables import VerifiedColumn, VerifiedTable, row_hash
-from bridge.verify.target import TargetVersion, hashing_session
+from bridge.verify.target import TargetVersion, hashing_session, repair
 from bridge.verify.window import TableWindow, Window
 from protocol.values.types import Place
 

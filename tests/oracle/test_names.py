@@ -14,8 +14,7 @@ import pytest
 from psycopg import sql
 
 from bridge.check.finding import Level
-from bridge.check.others import Known
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.targets.location import quoted
 from tests.hostile import NAMES
 from tests.oracle.delta import differences

@@ -13,8 +13,7 @@ import pytest
 
 from bridge.catalog import refresh
 from bridge.check.finding import Level
-from bridge.check.others import Known
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.lake.location import read_table
 from bridge.runtime.errors import ApplyError, BridgeError
 from bridge.targets.location import sql_name

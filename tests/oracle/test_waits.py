@@ -18,8 +18,7 @@ from rich.console import Console
 from structlog.testing import capture_logs
 
 from bridge.catalog import commits, refresh
-from bridge.check.others import Known
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.commands import refresh as command
 from bridge.commands.status import problems, render
 from bridge.monitor.document import collect, not_ready

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
-from bridge.check.others import Known
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.config.tables import Table
 from bridge.lake.commit import messages
 from bridge.monitor.document import collect

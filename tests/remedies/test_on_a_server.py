@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 
 from bridge.check import server as check_server
 from bridge.check.finding import Level
-from bridge.check.others import Known
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.config.config import Subscription
 from bridge.demo.server import EmbeddedPostgres
 from bridge.publication.definitions import parse

@@ -1,7 +1,7 @@
 """Row filters: made for a routing entry (`pgoutput_row_filter_init`), in Spark or on a server, and computed in Spark.
 
 Spark gets the columns that the filters look at, and gives back booleans. A value that its column cannot hold comes as
-PostgreSQL's text (`batch.unrepresentable`). `exact` gives a filter the value itself, so that the filter decides as
+PostgreSQL's text (`batch.row_filters`). `exact` gives a filter the value itself, so that the filter decides as
 PostgreSQL does.
 """
 
@@ -17,8 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.batch.row_filters import RowFilter, RowFilters, ServerFilters, VerdictSource
-from bridge.batch.unrepresentable import MARKS, reason_of
+from bridge.batch.row_filters import MARKS, RowFilter, RowFilters, ServerFilters, VerdictSource, reason_of
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.lake.commit_errors import error_object
 from bridge.lake.schema import spark_type

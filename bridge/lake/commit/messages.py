@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.commit_errors import literal
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import as_frame, checkpointed_frame, concatenated

@@ -16,16 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions import (
-    arrays,
-    comparisons,
-    dates,
-    jsonb,
-    like,
-    numbers,
-    regular_expressions,
-    text,
-)
+from bridge.rowfilter.functions import arrays, comparisons, dates, jsonb, like, numbers, regular_expressions, text
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
 from bridge.rowfilter.types.pg_catalog import shown
 from bridge.sqltext.refusal import Refused

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import KEY_TUPLE, NO_OLD
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.schema import target_schema_of
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve

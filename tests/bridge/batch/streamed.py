@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from bridge.batch.batcher import Batcher
 from bridge.batch.routes import Routes, Subscribed
-from bridge.batch.unrepresentable import MARKS
+from bridge.batch.row_filters import MARKS
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.rowfilter.server_filter import VerdictError
 from bridge.targets.target import Target, target_schema

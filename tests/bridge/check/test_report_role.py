@@ -10,9 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 import sql
 from bridge.check.finding import Level
-from bridge.check.others import Known
 from bridge.check.report import RoleNames, filled_in
-from bridge.check.subscription import check_subscription
+from bridge.check.subscription import Known, check_subscription
 from bridge.config.config import Subscription
 from tests.hostile import NAMES
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
 
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.forms import layout_of, partition_columns
 from bridge.lake.location import read_table
 from bridge.lake.table import read_target_schema, table_size

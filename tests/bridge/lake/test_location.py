@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.location import find_schema, place_of, read_table
 from bridge.lake.log.durable import local_folder
 from bridge.runtime.errors import TargetError

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.commit.writes import commit_nothing, truncate_table
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.schema import (
     canonical,

@@ -8,7 +8,7 @@ from bridge.effects.events import NO_OLD, UPDATE
 from bridge.lake import table
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.table import TableSize, schema_of, table_size
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.catalog.catalog_rows import SubscriptionRow
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
 from bridge.runtime.errors import TargetError

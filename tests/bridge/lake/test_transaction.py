@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table import forget_size, table_size, table_version

@@ -11,7 +11,7 @@ from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.effects.net_effect import net_effect
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import as_frame
 from bridge.skipped.replay import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview

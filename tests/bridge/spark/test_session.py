@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import checkpoint_interval, create_table
+from bridge.lake.ddl import checkpoint_interval, create_table
 from bridge.spark import session
 
 MIB = 1 << 20

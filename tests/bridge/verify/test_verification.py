@@ -14,7 +14,7 @@ from bridge.config.config import Config
 from bridge.lake.commit import merge
 from bridge.runtime.errors import VerifyError
 from bridge.spark.session import fork
-from bridge.verify import command, repair, table_comparison, verification
+from bridge.verify import command, table_comparison, target, verification
 from bridge.verify.source import Source
 from bridge.verify.target import TargetVersion
 from tests.bridge.subscribed import end, running
@@ -321,7 +321,7 @@ def test_rows_that_another_writer_changes_meanwhile_are_not_repaired(publisher, 
             other.sql(waiting.pop()).collect()
         return merge.merge_into(*args)
 
-    monkeypatch.setattr(repair, "merge_into", merge_into)
+    monkeypatch.setattr(target, "merge_into", merge_into)
     refused = tables_of(verified(bridge, repaired=True))["public.t"]
     assert (refused["repaired"], refused["unrepaired"]) == (
         False,

@@ -11,7 +11,7 @@ from bridge.effects.events import DELETE, INSERT, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import net_effect
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.schema import spark_schema, target_schema_of
 from bridge.skipped.replay import OVERWRITTEN, UNCHANGED, preview
 from bridge.targets.target import Target, TargetColumn

@@ -12,7 +12,7 @@ from bridge.batch.batch import TableChanges
 from bridge.batch.change_schema import POSITION, change_schema
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.change_frame import append_changes, change_frame
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.forms import delta_schema
 from bridge.targets.target import Target, TargetColumn, target_schema
 from protocol.values.types import resolve

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit import history_mode, merge
 from bridge.lake.commit.history_mode import apply_versions
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.forms import delta_schema
 from bridge.lake.retry import have_changed
 from tests.bridge.lake.commit.test_change_frame import FIELDS, changes

@@ -20,7 +20,7 @@ from bridge.lake.commit import merge
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.commit_errors import conflict_of
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed
 from bridge.lake.schema import spark_schema, target_schema_of

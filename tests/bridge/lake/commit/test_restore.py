@@ -8,7 +8,7 @@ import pytest
 
 from bridge.lake.commit.restore import UndoneBatch, restore_tables
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError

@@ -17,7 +17,7 @@ from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake import location, transaction
 from bridge.lake.commit import merge_effects, rewrite
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import forget_size, table_size, table_version

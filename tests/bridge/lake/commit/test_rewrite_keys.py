@@ -16,7 +16,7 @@ from bridge.lake import location
 from bridge.lake import table as delta_table
 from bridge.lake.commit import key_condition, merge_effects, rewrite
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import forget_size, table_version

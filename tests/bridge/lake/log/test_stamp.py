@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.create import create_table
+from bridge.lake.ddl import create_table
 from bridge.lake.log.history import Commit
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table_position import history_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.batch.unrepresentable import judged, reason_of
+from bridge.batch.row_filters import judged, reason_of
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.targets.target import TargetColumn
 from protocol.errors import UnrepresentableValue

@@ -8,7 +8,7 @@ from bridge.catalog.commits import CommitRecord
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamp_options
 from bridge.snapshots import commits_table
-from bridge.snapshots.commit_rows import CommitRows
+from bridge.snapshots.commits_table import CommitRows
 from protocol.lsn import Lsn
 
 ORIGIN = "pgbridge/1/sub/inc"
