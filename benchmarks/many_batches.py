@@ -25,7 +25,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.runtime import log
 from bridge.spark import session

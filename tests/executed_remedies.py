@@ -61,8 +61,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "catalog/lock.py": {
         "kill its process": "remedies/test_on_this_machine.py::test_the_spark_of_an_earlier_daemon",
     },
-    "check/delta_protocol.py": {
-        "ALTER TABLE": "bridge/check/test_delta_protocol.py::test_a_statement_that_removes_the_property",
+    "check/lake.py": {
+        "ALTER TABLE": "bridge/check/test_lake.py::test_a_statement_that_removes_the_property",
         "move it away": _STATE_LOST,
     },
     "check/machine.py": {
@@ -74,17 +74,15 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "check/server.py": {
         "pgbridge check --sql": "bridge/check/test_report.py::test_the_script_without_a_server",
         "ALTER ROLE {quoted_name(facts.role)} PASSWORD": _BADLY,
-        "ALTER SYSTEM SET max_slot_wal_keep_size": _BADLY,
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'": _BADLY,
         "ALTER SYSTEM SET {subject}": _BADLY,
         "ALTER ROLE {quoted_name(facts.role)} SET": _BADLY,
         "ALTER SYSTEM SET hot_standby_feedback": "remedies/test_on_a_server.py::test_a_standby_without_feedback",
         "have such texts": _UNHELD,
         "ROLLBACK PREPARED": "faults/test_runbook.py::test_an_open_transaction_holds_up_the_start",
-        "SELECT pg_terminate_backend": _BADLY,
-    },
-    "check/slot.py": {
-        "SELECT pg_terminate_backend": "remedies/test_on_a_server.py::test_a_slot_that_another_reads",
-        "ALTER SYSTEM": _RUNS_OUT,
+        "SELECT pg_terminate_backend({transaction": _BADLY,
+        "SELECT pg_terminate_backend({status": "remedies/test_on_a_server.py::test_a_slot_that_another_reads",
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '…'": _RUNS_OUT,
     },
     "check/subscription.py": {
         "run on the server; if": _NOT_SUBSCRIBED,
@@ -113,13 +111,13 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "evolution/tracker.py": {
         "{remedies.resync(": _RETYPED,
     },
-    "lake/changes/entry_filters.py": {
+    "lake/changes/verdicts.py": {
         "filter_server": "remedies/test_of_a_subscription.py::test_a_filter_that_is_not_translated",
     },
     "lake/commit/messages.py": {
         "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
     },
-    "lake/create.py": {
+    "lake/ddl.py": {
         "move them away": "bridge/lake/test_ddl.py::test_files_of_others_are_not_touched",
     },
     "lake/forms.py": {
@@ -140,12 +138,12 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "lake/table.py": {
         "mount its file system": _GONE,
     },
-    "monitor/access.py": {
-        "chmod 600": "bridge/monitor/test_server_access.py::test_a_token_file",
-    },
     "monitor/document.py": {
         "to skip the transaction, run": "faults/test_runbook.py::test_a_transaction_cannot_be_applied",
         "to let it run again, run": "remedies/test_of_a_subscription.py::test_a_subscription_that_is_disabled",
+    },
+    "monitor/server.py": {
+        "chmod 600": "bridge/monitor/test_server_access.py::test_a_token_file",
     },
     "publication/differences.py": {
         "{self._publish_again(": _EVENTS,
@@ -154,13 +152,13 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "run on the server: ALTER PUBLICATION": "remedies/test_of_a_subscription.py::"
         "test_actions_that_are_not_published",
     },
-    "publication/partition_root.py": {
-        "subscribe to a publication": "remedies/test_on_a_server.py::"
-        "test_definitions_of_partitions_on_a_stream_of_their_root",
-    },
     "publication/replica_identity.py": {
         "{self.place}publication": "oracle/test_waits.py::"
         "test_definitions_that_do_not_fit_the_stream_have_their_table_wait",
+    },
+    "publication/routing.py": {
+        "subscribe to a publication": "remedies/test_on_a_server.py::"
+        "test_definitions_of_partitions_on_a_stream_of_their_root",
     },
     "receive/connection.py": {
         "run on the server: ALTER ROLE … REPLICATION": _LETS_IN,
@@ -185,7 +183,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "run on the server: SELECT": _SLOT,
         "drop it on the server": _SLOT,
     },
-    "receive/slot_health.py": {
+    "receive/slot_status.py": {
         "raise max_slot_wal_keep_size on the server now": _RUNS_OUT,
         "raise max_slot_wal_keep_size on the server, or": _RUNS_OUT,
         "see why the subscription lags": "remedies/test_on_a_server.py::test_a_transaction_that_holds_wal",
@@ -228,11 +226,11 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to remove it": _ADDED,
         "to lay them out": "remedies/test_of_a_subscription.py::test_a_layout_that_a_copy_loses",
     },
-    "sync/own_position.py": {
-        "{again}have the table": _WENT_BACK,
-    },
     "sync/refresh.py": {
         "to begin it anew": "remedies/test_of_a_subscription.py::test_a_changelog_with_a_gap",
+    },
+    "sync/server_check.py": {
+        "{again}have the table": _WENT_BACK,
     },
     "sync/start.py": {
         "choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",
@@ -262,16 +260,16 @@ ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "batch/block_decoder.py": {
         "run on the server: ALTER TABLE": "no server sends such a change: it refuses the statement",
     },
-    "check/connect.py": {
+    "check/machine.py": {
         "{remedies.install(": "downloads packages",
     },
     "demo/show.py": {
         "run: {remedies.install(": "downloads packages",
     },
-    "lake/create.py": {
+    "lake/ddl.py": {
         "create it in Spark": "a catalog with rights: Spark's own refuses names only",
     },
-    "lake/log/durable.py": {
+    "lake/log/local_tables.py": {
         "check the disk": "a disk that fails",
     },
     "receive/connection.py": {

@@ -38,7 +38,7 @@ from bridge.lake.commit.history_mode import apply_versions
 from bridge.lake.commit_errors import conflict_of, context_of, error_context
 from bridge.lake.ddl import alter_table
 from bridge.lake.location import place_of
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema

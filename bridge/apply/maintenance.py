@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.lake.log.durable import LocalTables
+    from bridge.lake.log.local_tables import LocalTables
 
 FILE_BYTES: Final = 64 << 20
 """The size that OPTIMIZE makes files of. Delta's own 1 GiB would have a MERGE of one row rewrite 1 GiB."""

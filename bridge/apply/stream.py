@@ -26,7 +26,7 @@ from bridge.evolution.tracker import DefinitionTracker
 from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit import messages
 from bridge.lake.location import place_of
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.source import scratch_file
 from bridge.receive.stream import undecodable
 from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options

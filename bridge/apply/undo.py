@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bridge.apply.context import Context
-    from bridge.lake.log.durable import LocalTables
+    from bridge.lake.log.local_tables import LocalTables
 
 
 _ANY_LSN = Lsn((1 << 63) - 1)

@@ -31,7 +31,7 @@ from bridge.check.machine import (
 )
 from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
 from bridge.config.spark_master import CONNECT
-from bridge.lake.log.durable import local_folder
+from bridge.lake.log.local_tables import local_folder
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from bridge.runtime.errors import BridgeError, StateError

@@ -21,7 +21,7 @@ from bridge.check.server import Expected, Needs, check_server, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.lake.forms import check_new_table
-from bridge.lake.log.durable import local_folder, real_location
+from bridge.lake.log.local_tables import local_folder, real_location
 from bridge.publication.definitions import load_optional
 from bridge.receive.connection import conninfo_parameters
 from bridge.receive.filter_server import FilterServer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bridge.lake.location import place_of
-from bridge.lake.log.durable import local_folder
+from bridge.lake.log.local_tables import local_folder
 from bridge.lake.source import reads_local_files
 from bridge.runtime.errors import TargetError
 from bridge.spark.hints import executor_hint, summary

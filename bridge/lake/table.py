@@ -13,7 +13,7 @@ from pyspark.sql.utils import is_remote
 
 from bridge.lake.forms import partition_columns, row_schema
 from bridge.lake.location import filled_of, find_schema
-from bridge.lake.log.local_log import checksum_of, latest_version, log_of
+from bridge.lake.log.local_tables import checksum_of, latest_version, log_of
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.spark.hints import catalog_hint, store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from bridge.effects.kept_rows import TableVersion
-from bridge.lake.log.durable import local_folder
-from bridge.lake.log.local_log import entry_of
+from bridge.lake.log.local_tables import entry_of, local_folder
 from bridge.lake.source import reads_local_files
 from bridge.lake.table import TableSize, size_with
 

@@ -21,7 +21,7 @@ from bridge.check.machine import check_descriptors, not_started
 from bridge.check.report import preflight
 from bridge.commands.status import size_text
 from bridge.monitor.document import copies_of
-from bridge.monitor.monitor import Monitor
+from bridge.monitor.server import Monitor
 from bridge.monitor.view import Sources
 from bridge.receive.slot_watch import SlotWatch
 from bridge.runtime import faults, log, process

@@ -19,7 +19,7 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.notes import put_left_out
 from bridge.lake.location import place_of
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.shared_folder import check_shared
 from bridge.publication import published_table
 from bridge.runtime import log, remedies

@@ -26,7 +26,7 @@ from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.merge_effects import leaves_missing
 from bridge.lake.commit_errors import error_context
 from bridge.lake.location import place_of, read_table
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import canonical, is_variant

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.catalog.commits import CommitRecord
-    from bridge.lake.log.durable import LocalTables
+    from bridge.lake.log.local_tables import LocalTables
 
 _TABLES: Final = spark_types.ArrayType(
     spark_types.StructType(

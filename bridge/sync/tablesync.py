@@ -27,7 +27,7 @@ from bridge.catalog.catalog_rows import RelRow, owner_of
 from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.forms import check_new_table, copied_rows_as, layout_of
 from bridge.lake.location import place_of, read_table
-from bridge.lake.log.durable import LocalTables, real_location
+from bridge.lake.log.local_tables import LocalTables, real_location
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import is_variant, stored_rows

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from bridge.lake.commit.merge import merge_into
 from bridge.lake.location import place_of, read_table
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed, retry_commit, unless_changed
 from bridge.lake.source import as_frame

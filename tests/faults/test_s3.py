@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from bridge.apply.maintenance import DeltaTables
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.runtime.errors import ApplyError
 from tests.bridge.subscribed import end, wait_until
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY

@@ -9,7 +9,7 @@ import pytest
 from bridge.apply.maintenance import DeltaTables
 from bridge.config.tables import Table
 from bridge.lake.forms import layout_of
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import Layout
 from protocol.lsn import Lsn

@@ -16,8 +16,8 @@ from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.maintenance import OptimizeIntent
 from bridge.effects.events import UPDATE
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.history import Commit
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.table import table_version
 from bridge.runtime import faults, log
 from bridge.runtime.errors import TargetError

@@ -25,7 +25,7 @@ from bridge.lake.ddl import (
     statements,
 )
 from bridge.lake.location import find_schema, place_of, read_table
-from bridge.lake.log.durable import local_folder
+from bridge.lake.log.local_tables import local_folder
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.spark.session import fork

@@ -8,7 +8,7 @@ import pytest
 from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import find_schema, place_of, read_table
-from bridge.lake.log.durable import local_folder
+from bridge.lake.log.local_tables import local_folder
 from bridge.runtime.errors import TargetError
 
 

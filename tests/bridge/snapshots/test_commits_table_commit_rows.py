@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.catalog.commits import CommitRecord
-from bridge.lake.log.durable import LocalTables
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamp_options
 from bridge.snapshots import commits_table
 from bridge.snapshots.commits_table import CommitRows

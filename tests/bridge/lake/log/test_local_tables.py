@@ -1,4 +1,7 @@
-"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut."""
+"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut.
+
+The log of a local table tells its latest version, and what Delta has written of a version.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,9 @@ import pytest
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.effects.events import INSERT, UPDATE
-from bridge.lake.log import durable
-from bridge.lake.log.durable import LocalTables, local_folder
+from bridge.lake.log import local_tables
+from bridge.lake.log.local_tables import LocalTables, checksum_of, entry_of, latest_version, local_folder, log_of
+from bridge.lake.table import table_version
 from bridge.runtime.errors import ApplyError, StateError
 from bridge.targets.target import Target
 from protocol.lsn import Lsn
@@ -41,7 +45,7 @@ class Disk:
         self.names: set[Path] = set()
         self.calls: list[Path] = []
         monkeypatch.setattr(os, "fsync", self._fsync)
-        monkeypatch.setattr(durable, "_flush_file_system", self._syncfs)
+        monkeypatch.setattr(local_tables, "_flush_file_system", self._syncfs)
 
     def _fsync(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -250,7 +254,7 @@ def test_each_file_is_flushed_once_and_its_folders_after_it(disk, tmp_path):
 def test_a_file_that_goes_meanwhile_is_passed_over(disk, monkeypatch, tmp_path):
     tables = LocalTables()
     tables.flush([str(tmp_path)])
-    monkeypatch.setattr(durable, "_files", lambda folder: [f"{folder}/gone"])
+    monkeypatch.setattr(local_tables, "_files", lambda folder: [f"{folder}/gone"])
     tables.flush([str(tmp_path)])
     assert disk.calls == [tmp_path]
 
@@ -323,3 +327,42 @@ def test_only_local_folders_are_flushed(path, folder):
 def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, tmp_path):
     LocalTables().flush(["s3a://bucket/lake/public/t", str(tmp_path / "nothing")])
     assert disk.calls == []
+
+
+def touch(folder, *names):
+    for name in names:
+        Path(folder, name).touch()
+
+
+def test_tables_of_other_file_systems_have_no_log_here():
+    assert log_of("s3a://bucket/t") is None
+    assert log_of(None) is None
+
+
+def test_the_latest_version_is_that_of_the_log(tmp_path):
+    assert latest_version(tmp_path) == -1
+    touch(tmp_path, *(entry_of(tmp_path, version).name for version in (8, 9, 10)), "00000000000000000011.crc", "x.json")
+    assert latest_version(tmp_path) == 10
+
+
+def test_the_log_is_not_listed_if_it_has_a_checkpoint(spark, tmp_path, monkeypatch):
+    path = tmp_path / "t"
+    for _ in range(12):
+        spark.range(1).write.format("delta").option("delta.checkpointInterval", "5").mode("append").save(str(path))
+    log = path / "_delta_log"
+    assert (log / "_last_checkpoint").exists()
+    with monkeypatch.context() as unlisted:
+        unlisted.setattr(Path, "glob", None)
+        assert latest_version(log) == 11
+    for wrong in ("", "{}", '{"version": "x"}', '{"version": 99}', "[]"):
+        (log / "_last_checkpoint").write_text(wrong)
+        assert latest_version(log) == 11 == table_version(spark, str(path))
+
+
+def test_what_is_written_of_a_version_may_be_missing_or_broken(tmp_path):
+    assert checksum_of(tmp_path, 3) is None
+    for wrong in ("", "[]", "{"):
+        (tmp_path / "00000000000000000003.crc").write_text(wrong)
+        assert checksum_of(tmp_path, 3) is None
+    (tmp_path / "00000000000000000003.crc").write_text('{"numFiles": 1}')
+    assert checksum_of(tmp_path, 3) == {"numFiles": 1}

@@ -1,18 +1,21 @@
-"""Flushes what Spark has written to a local file system, before it is confirmed as durable.
+"""Tables on a local file system: what Spark has written is flushed before it is confirmed; their logs are read.
 
 Delta's log store for local files renames a commit into place and does not fsync. The kernel writes the files some 30
 seconds later, when the catalog and the slot have long recorded the batch: a power cut in between would lose it. Object
 stores and HDFS keep what was put or closed, so nothing is done for them.
+
+The log in a local folder tells a table's version at no cost.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from bridge.runtime import remedies
@@ -143,3 +146,54 @@ def _flush_file_system(folder: Path) -> None:
             raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(descriptor)
+
+
+def log_of(place: str | None) -> Path | None:
+    """The folder of the log of the table whose files are at a place; None if that is not a local folder."""
+    folder = None if place is None else local_folder(place)
+    return None if folder is None else folder / "_delta_log"
+
+
+def latest_version(log: Path) -> int:
+    """The latest version; -1 if there is none.
+
+    It looks from the last checkpoint on: to list the log takes long if it has all the commits of a month.
+    """
+    version = _checkpoint(log)
+    if version is None or not entry_of(log, version).exists():
+        return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
+    while entry_of(log, version + 1).exists():
+        version += 1
+    return version
+
+
+def _checkpoint(log: Path) -> int | None:
+    try:
+        return int(json.loads((log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):  # a reader must not rely on it
+        return None
+
+
+def entry_of(log: Path, version: int) -> Path:
+    """The file of a version."""
+    return log / f"{version:020}.json"
+
+
+def info_of(entry: Path) -> dict[str, Any]:
+    """A version's commit info; empty if it has none."""
+    with entry.open(encoding="utf-8") as lines:
+        # it is the first line, except in commits of other writers
+        actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
+        return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def checksum_of(log: Path, version: int) -> dict[str, Any] | None:
+    """What Delta has written of a version: size, protocol, metadata; None if its writer has written nothing.
+
+    See: "Version Checksum File" in Delta's PROTOCOL.md.
+    """
+    try:
+        found = json.loads((log / f"{version:020}.crc").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return dict(found) if isinstance(found, dict) else None
