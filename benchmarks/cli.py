@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks import apply as applying
 from benchmarks import (
+    apply as applying,
     apply_report,
+    catch_up as catching_up,
     catch_up_report,
+    many_batches as many,
     many_batches_report,
+    many_tables as existing,
     many_tables_report,
     native,
     report,
+    start as starting,
     start_report,
+    steady as steadily,
     steady_report,
+    synchronous as synchronously,
 )
-from benchmarks import catch_up as catching_up
-from benchmarks import many_batches as many
-from benchmarks import many_tables as existing
-from benchmarks import start as starting
-from benchmarks import steady as steadily
-from benchmarks import synchronous as synchronously
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from bridge.config.each_subscription import each
 from bridge.publication.definitions import load_optional
-from bridge.publication.publication import ACTIONS, DML, Publication
-from bridge.publication.publication import render as statements
+from bridge.publication.publication import ACTIONS, DML, Publication, render as statements
 from bridge.publication.published_table import unsupported
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, missing_message

@@ -13,9 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql import types as spark_types
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
 from bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
 from bridge.lake.location import filled_of, overwrite_table, read_table

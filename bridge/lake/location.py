@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
 from bridge.runtime.errors import TargetError

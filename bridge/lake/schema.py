@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql import types as spark_types
+from pyspark.sql import Column, DataFrame, functions as F, types as spark_types
 from pyspark.sql.types import StructType, VariantType
 
 from bridge.targets.location import quoted

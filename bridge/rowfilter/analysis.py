@@ -10,8 +10,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, numeric, translations
 from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, SparkSession, functions as F
 
 from bridge.batch.batcher import Batcher
 from bridge.effects.divided import Spill

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql import types as spark_types
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
 from bridge.lake.ddl import create_table
 from bridge.lake.location import append_table, read_table

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
 from bridge.lake.commit.sessions import commit_session, work_of_copy

@@ -14,8 +14,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.lake.commit.merge import merge_into
 from bridge.lake.location import place_of, read_table

@@ -14,8 +14,7 @@ from tests.bridge.apply.made_batches import Cut, failing
 from tests.oracle.delta import differences
 from tests.oracle.replayed import as_of, mirrored, replayed
 from tests.oracle.test_schema_change import BEFORE, COMES_AND_GOES, IN_LATER_BATCHES, IN_ONE_TRANSACTION, T, U
-from tests.oracle.workload import KEYS, TABLES, Operation, Workload
-from tests.oracle.workload import OPERATIONS as USUAL
+from tests.oracle.workload import KEYS, OPERATIONS as USUAL, TABLES, Operation, Workload
 
 MODES = ("mirror", "changelog", "history")
 POINTS = ("batch_begun", "table_begun", "table_committed", "batch_committed", "before_confirm")

@@ -14,8 +14,12 @@ import pytest
 
 from tests.fix_bridge import Pipeline
 from tests.fix_postgres import Publisher
-from tests.oracle import documentation_columns, documentation_filters, documentation_partitions
-from tests.oracle import documentation_publications as publications
+from tests.oracle import (
+    documentation_columns,
+    documentation_filters,
+    documentation_partitions,
+    documentation_publications as publications,
+)
 from tests.oracle.delta import differences
 from tests.oracle.documentation import Case, Run
 from tests.oracle.documentation_rules import RULES

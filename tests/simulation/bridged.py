@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
-from bridge.apply import applier as applier_module
-from bridge.apply import stream
+from bridge.apply import applier as applier_module, stream
 from bridge.apply.applier import Applier
 from bridge.apply.context import Context
 from bridge.apply.record import finish_batch

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, SparkSession, functions as F
 
 from bridge.batch.row_filters import MARKS, RowFilter, RowFilters, ServerFilters, VerdictSource, reason_of
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE

@@ -8,8 +8,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Window, functions as F
 
 from bridge.lake.commit import merge
 from bridge.lake.location import read_table

@@ -18,8 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Window, functions as F
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.bag import stored_identity

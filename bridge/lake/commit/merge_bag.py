@@ -20,8 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Window, functions as F
 
 from bridge.effects.bag_moves import bag_moves
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally

@@ -18,8 +18,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Window, functions as F
 from pyspark.sql.utils import is_remote
 
 from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 
 from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.effects.events import INSERTED

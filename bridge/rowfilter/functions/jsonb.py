@@ -15,8 +15,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.types.constants import failure

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.types.constants import SPARK_TYPES, failure

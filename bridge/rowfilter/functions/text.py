@@ -5,8 +5,7 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.typed import Constant, Typed, collation_of, merged

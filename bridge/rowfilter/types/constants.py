@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.types.pg_catalog import shown
 from bridge.rowfilter.types.typed import COLLATABLE, Collation, Constant, Digits, Strength

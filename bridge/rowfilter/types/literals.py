@@ -17,8 +17,7 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.types.pg_catalog import shown
 from bridge.sqltext.refusal import Refused

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.apply.maintenance import DeltaTables, Maintenance, Policy, versions_to_restore
-from bridge.catalog import catalog as catalog_module
-from bridge.catalog import maintenance as track
+from bridge.catalog import catalog as catalog_module, maintenance as track
 from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.maintenance import OptimizeIntent
 from bridge.effects.events import UPDATE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog import catalog as catalog_module
-from bridge.catalog import maintenance
+from bridge.catalog import catalog as catalog_module, maintenance
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
 from protocol.lsn import Lsn

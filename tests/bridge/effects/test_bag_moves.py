@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.effects.bag_moves import bag_moves
 from bridge.effects.events import DELETE, INSERT, UPDATE

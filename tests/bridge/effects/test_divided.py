@@ -8,8 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bridge.effects import divided
 from bridge.effects.divided import ScratchTable, key_hashes

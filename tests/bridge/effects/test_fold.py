@@ -5,8 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bridge.effects import fold
 from bridge.effects.conflicts import Tally

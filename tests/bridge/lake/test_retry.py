@@ -13,7 +13,7 @@ import pytest
 from delta.exceptions import base
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
 from bridge.batch.batch import Batch

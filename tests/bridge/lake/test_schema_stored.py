@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 
 from bridge.lake.commit.writes import commit_nothing, truncate_table
 from bridge.lake.ddl import create_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table

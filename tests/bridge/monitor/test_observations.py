@@ -8,8 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.monitor import observations as module
 from bridge.monitor.observations import Observations, Outstanding, epoch_s

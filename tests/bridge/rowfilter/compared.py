@@ -160,7 +160,7 @@ class Rows:
 
     def verdicts(self, filters: Sequence[RowFilter]) -> list[list[bool]]:
         """Spark's verdicts of each filter on each row."""
-        from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+        from pyspark.sql import functions as F
 
         found: list[list[bool]] = []
         for start in range(0, len(filters), 50):

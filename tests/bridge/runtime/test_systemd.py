@@ -8,8 +8,7 @@ import socket
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.runtime import systemd
 from bridge.runtime.systemd import Service, is_fed, status_line

@@ -25,8 +25,7 @@ from bridge.config import config
 from bridge.runtime import faults
 from bridge.runtime.errors import SparkLost
 from bridge.runtime.signals import StopSignals
-from bridge.service import daemon as module
-from bridge.service import subscriber
+from bridge.service import daemon as module, subscriber
 from bridge.spark import session
 from tests.oracle.memory_tables import in_memory
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.apply import maintenance
-from bridge.catalog import catalog as catalog_module
-from bridge.catalog import maintenance as track
-from bridge.catalog import refresh
+from bridge.catalog import catalog as catalog_module, maintenance as track, refresh
 from bridge.catalog.maintenance import OptimizeIntent
 from bridge.lake.table import table_version
 from tests.bridge.subscribed import SETUP, end, ids, running, wait_until

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 
 import pgbridge
 from bridge.catalog import refresh
 from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import ConfigError, TargetError
-from bridge.snapshots import commit_log
-from bridge.snapshots import snapshot as command
+from bridge.snapshots import commit_log, snapshot as command
 from tests.bridge.subscribed import end, running, wait_until
 from tests.fix_bridge import config_of
 

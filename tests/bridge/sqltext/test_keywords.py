@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from psycopg import sql as psql
 
 from bridge.sqltext.keywords import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, quote_identifier

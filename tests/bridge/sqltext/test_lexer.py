@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.sqltext.lexer import Kind, tokens
 from bridge.sqltext.refusal import Refused

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.sync.copy_plan import RANGE_BYTES, BlockRange, block_ranges, copy_select, copy_statement

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from protocol.bulk import decode_chunk
 from protocol.bulk.copy import CopyDecoder, copy_expression, copy_frames, decode_copy_binary, row_frames, stream_frames

@@ -10,8 +10,7 @@ import tracemalloc
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from protocol.codec.messages import (
     Begin,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from protocol.bulk.message_array import ChunkedMessages, MessageArray
 from protocol.codec import messages as m

@@ -6,8 +6,7 @@ import struct
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from protocol.values import numeric, output, readers
 from protocol.values.types import ColumnType, resolve

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from protocol.bulk.columns import RowMessages
 from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind

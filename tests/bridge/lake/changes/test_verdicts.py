@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import Column, functions as F
 
 from bridge.batch.row_filters import RowFilters, ServerFilters
 from bridge.config.config import Subscription
@@ -234,7 +233,7 @@ def test_any_of_several_filters(spark, entry_of):
     either = found.insert
     assert isinstance(either, AnyOf)
     assert either.columns == {"n", "id"}
-    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+    from pyspark.sql import functions as F
 
     frame = spark.sql("VALUES (1, NULL), (2, 6), (3, 1), (4, NULL) AS t(id, n)")
     matching = frame.filter(F.coalesce(either.to_spark(F.col), F.lit(False)))

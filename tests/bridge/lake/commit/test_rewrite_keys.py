@@ -12,8 +12,7 @@ import pytest
 from bridge.batch.batch import TableChanges
 from bridge.effects.conflicts import Conflicts
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake import location
-from bridge.lake import table as delta_table
+from bridge.lake import location, table as delta_table
 from bridge.lake.commit import key_condition, merge_effects, rewrite
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.ddl import create_table

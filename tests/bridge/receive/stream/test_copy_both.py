@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bridge.receive.connection import connect
 from bridge.receive.stream import copy_both as module

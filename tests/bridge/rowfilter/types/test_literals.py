@@ -118,7 +118,7 @@ def test_verdicts_are_the_servers(rows):
 
 
 def test_the_ends_of_the_range(spark):
-    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+    from pyspark.sql import functions as F
 
     texts = ["infinity", "-infinity", "178956970 years 7 mons 2147483647 days 2562047788:00:54.775807", None]
     least = "-178956970 years -8 mons -2147483648 days -2562047788:00:54.775808"
