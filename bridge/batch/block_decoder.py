@@ -14,18 +14,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
+from bridge.batch import projection
 from bridge.batch.batch import inserts_only
 from bridge.batch.collector import ChangeCollector
-from bridge.batch.projection import (
-    BlockPositions,
-    Ordinals,
-    as_changes,
-    from_old_tuples,
-    in_target_types,
-    keep,
-    kept_positions,
-    old_positions,
-)
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.batch.row_filters import (
     RowFilters,
@@ -93,7 +84,7 @@ class BlockDecoder:
         origin_name: str,
         unrepresentable: Literal["error", "null", "show"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
-        ordinals: Ordinals | None = None,
+        ordinals: projection.Ordinals | None = None,
         verdicts: Verdicts | None = None,
     ) -> None:
         self._block = block
@@ -112,7 +103,7 @@ class BlockDecoder:
         self._aborted: Bools | None = None
         if block.aborted and self._messages.xids is not None:
             self._aborted = np.isin(self._messages.xids, block.aborted)
-        self.positions = BlockPositions(block, self._aborted, ordinals) if ordinals is not None else None
+        self.positions = projection.BlockPositions(block, self._aborted, ordinals) if ordinals is not None else None
 
     def decode(self, begin: int, end: int) -> None:
         """Decode rows[begin:end] of the block; no definition changes between them.
@@ -209,8 +200,8 @@ class BlockDecoder:
         with self._errors_at(first, name):
             xid, _ = self._block.transaction_of(first)
             columns, types = self._definitions.follow(relation, subscribed, collector, xid)
-            kept = kept_positions(columns, subscribed)
-            kept_columns, kept_key = keep(columns, key, kept)
+            kept = projection.kept_positions(columns, subscribed)
+            kept_columns, kept_key = projection.keep(columns, key, kept)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE
             filtered = filters is not None or operations is not None
             policy: Literal["error", "null", "show"] = "show" if filtered else self._unrepresentable
@@ -219,10 +210,10 @@ class BlockDecoder:
                 table = self._messages.decode(
                     relation, types, rows, unrepresentable=policy, key=key if kept_key else (), wanted=wanted
                 )
-            table = from_old_tuples(table)
+            table = projection.from_old_tuples(table)
             if filters is not None:
                 rows, table, operations = self._filter(relation, filters, rows, table, types, name)
-            table = in_target_types(table, types, columns)
+            table = projection.in_target_types(table, types, columns)
         collector.columns, collector.key = kept_columns, kept_key
         if not len(rows):
             return
@@ -238,11 +229,13 @@ class BlockDecoder:
                 f"because these changes are from before that: {self._routes.copy_afresh(name)}",
             )
         seq = pa.array(rows + self._block.first_seq)
-        olds: Collection[int] = old_positions(columns, relation, subscribed, collector.key) if changed else ()
+        olds: Collection[int] = (
+            projection.old_positions(columns, relation, subscribed, collector.key) if changed else ()
+        )
         positions: dict[str, pa.Array] = {}
         if subscribed.target.every_change and self.positions is not None:
             olds, positions = range(len(columns)), self.positions.of_rows(rows)
-        changes = as_changes(table, seq, olds, kept, positions)
+        changes = projection.as_changes(table, seq, olds, kept, positions)
         if operations is not None:
             changes, lost = with_new_operations(changes, operations)
             collector.lost += lost

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Any
 import sql
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import is_running
+from bridge.check import machine
 from bridge.check.finding import Finding, Level, exit_code, failed
 from bridge.check.lake import check_catalogs, check_conf
-from bridge.check.machine import (
-    check_connect,
-    check_descriptors,
-    check_http,
-    check_java,
-    check_memory,
-    check_ports,
-    check_secrets,
-    check_state_dir,
-    check_warehouse,
-)
 from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
 from bridge.config.spark_master import CONNECT
 from bridge.lake.log.local_tables import local_folder
@@ -57,14 +47,14 @@ def collect(
         `subject`, `level` (pass, warning or failure), `message`, `remedy` and `statement`, the last two empty if there
         is nothing to do. `exit_code` is 0 if all passed, 1 if there are warnings, 2 if something failed.
     """
-    machine: list[Finding] = []
+    on_machine: list[Finding] = []
     try:
         running = is_running(config.state_dir)
         catalog = _catalog(config.state_dir)
     except StateError as error:
-        machine.append(failed("state_dir", error))
+        on_machine.append(failed("state_dir", error))
         running, catalog = False, None
-    machine += _machine(config, environment, running=running)
+    on_machine += _machine(config, environment, running=running)
     findings_of: dict[str, list[Finding]] = {}
     in_catalogs = check_catalogs(
         config.spark, [subscription.warehouse for subscription in subscriptions], running=running
@@ -74,15 +64,15 @@ def collect(
         for subscription in subscriptions:
             warehouse = subscription.warehouse
             findings_of[subscription.name] = [
-                *check_secrets(config_file, subscription.name, _with_password(subscription)),
-                in_catalogs.get(warehouse) or check_warehouse(local_folder(warehouse), warehouse),
+                *machine.check_secrets(config_file, subscription.name, _with_password(subscription)),
+                in_catalogs.get(warehouse) or machine.check_warehouse(local_folder(warehouse), warehouse),
                 *check_subscription(
                     subscription, known, others_need(config.subscription.values(), subscription, known)
                 ),
             ]
     return {
-        "exit_code": exit_code([*machine, *(finding for findings in findings_of.values() for finding in findings)]),
-        "machine": [asdict(finding) for finding in machine],
+        "exit_code": exit_code([*on_machine, *(finding for findings in findings_of.values() for finding in findings)]),
+        "machine": [asdict(finding) for finding in on_machine],
         "subscriptions": [
             {"name": name, "findings": [asdict(finding) for finding in findings]}
             for name, findings in findings_of.items()
@@ -100,19 +90,19 @@ def _catalog(state_dir: Path) -> Catalog | None:
 
 def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -> Iterator[Finding]:
     if not config.spark.master.startswith(CONNECT):
-        yield check_java(environment)
-        yield check_ports(config.spark.master, config.spark.conf, environment)
+        yield machine.check_java(environment)
+        yield machine.check_ports(config.spark.master, config.spark.conf, environment)
         needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
         # a running daemon has its memory already
         if not running:
             row_bytes = session.largest_row_bytes(config.spark.master, config.spark.conf)
-            yield check_memory(needed_bytes, available_bytes(), row_bytes)
+            yield machine.check_memory(needed_bytes, available_bytes(), row_bytes)
     else:
-        yield check_connect(find_spec)
-    yield check_descriptors(sum(subscription.enabled for subscription in config.subscription.values()))
-    yield from check_state_dir(config.state_dir)
+        yield machine.check_connect(find_spec)
+    yield machine.check_descriptors(sum(subscription.enabled for subscription in config.subscription.values()))
+    yield from machine.check_state_dir(config.state_dir)
     if config.http is not None:
-        yield check_http(config.http, running=running)
+        yield machine.check_http(config.http, running=running)
     yield from check_conf(config.spark.conf)
 
 

@@ -9,22 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.codec.messages import (
-    Begin,
-    BeginPrepare,
-    Commit,
-    CommitPrepared,
-    Delete,
-    Insert,
-    Message,
-    Prepare,
-    Relation,
-    RollbackPrepared,
-    Truncate,
-    Tuple,
-    Update,
-    ValueKind,
-)
+from protocol.codec import messages as m
 from protocol.codec.pgoutput import decode
 
 if TYPE_CHECKING:
@@ -32,7 +17,7 @@ if TYPE_CHECKING:
 
     from protocol.lsn import Lsn
 
-    _Change = tuple[Insert | Update | Delete | Truncate, list[Relation]]
+    _Change = tuple[m.Insert | m.Update | m.Delete | m.Truncate, list[m.Relation]]
 
 Texts = tuple["str | None", ...]
 """Values in text form, None for NULL."""
@@ -83,7 +68,7 @@ class Window:
     tables: dict[tuple[str, str], TableWindow] = field(default_factory=dict)
     others: bool = False
     unclear: str = ""
-    _relations: dict[int, Relation] = field(default_factory=dict)
+    _relations: dict[int, m.Relation] = field(default_factory=dict)
     _pending: list[_Change] = field(default_factory=list)
     _prepared: dict[str, list[_Change]] = field(default_factory=dict)  # by gid
 
@@ -92,16 +77,16 @@ class Window:
         for data in messages:
             message = decode(data)
             match message:
-                case Begin() | BeginPrepare():
+                case m.Begin() | m.BeginPrepare():
                     self._pending = []
-                case Commit():
+                case m.Commit():
                     self._commit(self._pending, message.end_lsn)
                     self._pending = []
-                case Prepare():  # a slot with two-phase commit has what was prepared before the window already sent
+                case m.Prepare():  # a slot with two-phase commit has what was prepared before the window already sent
                     self._prepared[message.gid], self._pending = self._pending, []
-                case RollbackPrepared():
+                case m.RollbackPrepared():
                     self._prepared.pop(message.gid, None)
-                case CommitPrepared():
+                case m.CommitPrepared():
                     changes = self._prepared.pop(message.gid, None)
                     if changes is not None:
                         self._commit(changes, message.end_lsn)
@@ -110,13 +95,13 @@ class Window:
                 case _:
                     self._keep(message)
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: m.Message) -> None:
         match message:
-            case Relation():  # it also counts for what follows a transaction that is rolled back
+            case m.Relation():  # it also counts for what follows a transaction that is rolled back
                 self._relations[message.relation_id] = message
-            case Truncate():
+            case m.Truncate():
                 self._pending.append((message, [self._relations[number] for number in message.relation_ids]))
-            case Insert() | Update() | Delete():
+            case m.Insert() | m.Update() | m.Delete():
                 self._pending.append((message, [self._relations[message.relation_id]]))
             case _:
                 pass
@@ -129,12 +114,12 @@ class Window:
                 table = self._table(relation)
                 if table is None or table.unclear:
                     continue
-                if isinstance(message, Truncate):
+                if isinstance(message, m.Truncate):
                     table.unclear = "it was truncated meanwhile"
                 else:
                     self._change(relation, table, message)
 
-    def _table(self, relation: Relation) -> TableWindow | None:
+    def _table(self, relation: m.Relation) -> TableWindow | None:
         name = relation.namespace, relation.name
         if name not in self.keys:
             self.others = True
@@ -148,10 +133,10 @@ class Window:
             table.unclear = "the stream lacks columns of its key"
         return table
 
-    def _change(self, relation: Relation, table: TableWindow, message: Insert | Update | Delete) -> None:
+    def _change(self, relation: m.Relation, table: TableWindow, message: m.Insert | m.Update | m.Delete) -> None:
         key = [table.columns.index(name) for name in self.keys[relation.namespace, relation.name]]
-        new = None if isinstance(message, Delete) else _texts(message.new_tuple)
-        whole, part = (None, None) if isinstance(message, Insert) else (message.old_tuple, message.key_tuple)
+        new = None if isinstance(message, m.Delete) else _texts(message.new_tuple)
+        whole, part = (None, None) if isinstance(message, m.Insert) else (message.old_tuple, message.key_tuple)
         old = None if whole is part is None else _texts(whole if whole is not None else part or ())
         if not key:
             self._bag(table, message, None if whole is None else old, new)
@@ -164,7 +149,7 @@ class Window:
         if before is None or (new is not None and after is None):
             table.unclear = "the stream left out a key's value"
             return
-        if isinstance(message, Insert) or after is None:
+        if isinstance(message, m.Insert) or after is None:
             if after is None:
                 table.rows[before], _ = None, table.base.pop(before, None)
             else:
@@ -186,9 +171,9 @@ class Window:
 
     @staticmethod
     def _bag(
-        table: TableWindow, message: Insert | Update | Delete, old: list[object] | None, new: list[object] | None
+        table: TableWindow, message: m.Insert | m.Update | m.Delete, old: list[object] | None, new: list[object] | None
     ) -> None:
-        if not isinstance(message, Insert) and old is None:
+        if not isinstance(message, m.Insert) and old is None:
             table.unclear = "the stream lacks old rows of a table without keys"
             return
         if new is not None and old is not None:
@@ -201,13 +186,13 @@ class Window:
                 rows.append(tuple(value if isinstance(value, str) else None for value in row))
 
 
-def _texts(values: Tuple) -> list[object]:
+def _texts(values: m.Tuple) -> list[object]:
     texts: list[object] = []
     for value in values:
         match value.kind:
-            case ValueKind.NULL:
+            case m.ValueKind.NULL:
                 texts.append(None)
-            case ValueKind.UNCHANGED_TOAST:
+            case m.ValueKind.UNCHANGED_TOAST:
                 texts.append(UNCHANGED)
             case _:
                 texts.append(value.data.decode())

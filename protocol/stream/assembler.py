@@ -17,25 +17,7 @@ import enum
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from protocol.codec.messages import (
-    Begin,
-    BeginPrepare,
-    Commit,
-    CommitPrepared,
-    LogicalMessage,
-    Message,
-    Origin,
-    Prepare,
-    Relation,
-    RollbackPrepared,
-    StreamAbort,
-    StreamCommit,
-    StreamPrepare,
-    StreamStart,
-    StreamStop,
-    Truncate,
-    Type,
-)
+from protocol.codec import messages as m
 from protocol.codec.pgoutput import decode
 from protocol.codec.walsender import decode_xlog_data
 from protocol.errors import UnexpectedMessage
@@ -59,24 +41,24 @@ class State(enum.Enum):
 
 
 def _inside(state: State) -> dict[type, State]:
-    return dict.fromkeys((Origin, Relation, Type, Truncate, LogicalMessage), state)
+    return dict.fromkeys((m.Origin, m.Relation, m.Type, m.Truncate, m.LogicalMessage), state)
 
 
 TRANSITIONS: dict[State, dict[type, State]] = {
     State.IDLE: {
-        Begin: State.IN_TRANSACTION,
-        BeginPrepare: State.IN_PREPARED,
-        StreamStart: State.IN_STREAM,
-        StreamCommit: State.IDLE,
-        StreamAbort: State.IDLE,
-        StreamPrepare: State.IDLE,
-        CommitPrepared: State.IDLE,
-        RollbackPrepared: State.IDLE,
-        LogicalMessage: State.IDLE,
+        m.Begin: State.IN_TRANSACTION,
+        m.BeginPrepare: State.IN_PREPARED,
+        m.StreamStart: State.IN_STREAM,
+        m.StreamCommit: State.IDLE,
+        m.StreamAbort: State.IDLE,
+        m.StreamPrepare: State.IDLE,
+        m.CommitPrepared: State.IDLE,
+        m.RollbackPrepared: State.IDLE,
+        m.LogicalMessage: State.IDLE,
     },
-    State.IN_TRANSACTION: {Commit: State.IDLE, **_inside(State.IN_TRANSACTION)},
-    State.IN_PREPARED: {Prepare: State.IDLE, **_inside(State.IN_PREPARED)},
-    State.IN_STREAM: {StreamStop: State.IDLE, **_inside(State.IN_STREAM)},
+    State.IN_TRANSACTION: {m.Commit: State.IDLE, **_inside(State.IN_TRANSACTION)},
+    State.IN_PREPARED: {m.Prepare: State.IDLE, **_inside(State.IN_PREPARED)},
+    State.IN_STREAM: {m.StreamStop: State.IDLE, **_inside(State.IN_STREAM)},
 }
 """State -> message -> next state; any other message is a protocol violation."""
 
@@ -106,21 +88,21 @@ class TransactionAssembler:
         # By xid: relations announced in transactions that are streamed or being prepared.
         self._announced: dict[int, set[int]] = {}
         self._take: dict[type, Callable[..., Transaction | None]] = {
-            Begin: self._begin,
-            Commit: self._commit,
-            BeginPrepare: self._begin_prepare,
-            Prepare: self._prepare,
-            StreamStart: self._stream_start,
-            StreamStop: self._stream_stop,
-            StreamCommit: self._stream_commit,
-            StreamAbort: self._stream_abort,
-            StreamPrepare: self._stream_prepare,
-            CommitPrepared: self._commit_prepared,
-            RollbackPrepared: self._rollback_prepared,
-            Origin: self._origin,
-            Relation: self._relation,
-            Truncate: self._event,
-            LogicalMessage: self._event,
+            m.Begin: self._begin,
+            m.Commit: self._commit,
+            m.BeginPrepare: self._begin_prepare,
+            m.Prepare: self._prepare,
+            m.StreamStart: self._stream_start,
+            m.StreamStop: self._stream_stop,
+            m.StreamCommit: self._stream_commit,
+            m.StreamAbort: self._stream_abort,
+            m.StreamPrepare: self._stream_prepare,
+            m.CommitPrepared: self._commit_prepared,
+            m.RollbackPrepared: self._rollback_prepared,
+            m.Origin: self._origin,
+            m.Relation: self._relation,
+            m.Truncate: self._event,
+            m.LogicalMessage: self._event,
         }
 
     def rows(self) -> ChunkedMessages:
@@ -170,7 +152,7 @@ class TransactionAssembler:
         if at < len(messages):
             self.rows().extend(messages.part(at))
 
-    def control(self, message: Message) -> Transaction | None:
+    def control(self, message: m.Message) -> Transaction | None:
         """Take a message that is not a row's.
 
         Returns:
@@ -193,10 +175,10 @@ class TransactionAssembler:
 
     # --- transactions that come whole ---------------------------------------------------------------------------------
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: m.Begin) -> None:
         self.open = Transaction(begin.xid, begin.final_lsn, begin.commit_time_us)
 
-    def _commit(self, commit: Commit) -> Transaction:
+    def _commit(self, commit: m.Commit) -> Transaction:
         transaction = self._opened()
         if commit.commit_lsn != transaction.commit_lsn:
             raise UnexpectedMessage(
@@ -208,13 +190,13 @@ class TransactionAssembler:
         transaction.end_lsn = commit.end_lsn
         return self._hand_over(transaction)
 
-    def _begin_prepare(self, begin: BeginPrepare) -> None:
+    def _begin_prepare(self, begin: m.BeginPrepare) -> None:
         transaction = Transaction(begin.xid, begin.prepare_lsn, begin.prepare_time_us, begin.end_lsn, gid=begin.gid)
         # It will be applied later, perhaps by another process: the definitions it relies on are kept with it.
         transaction.relations = self._relations.session()
         self.open = transaction
 
-    def _prepare(self, prepare: Prepare) -> Transaction:
+    def _prepare(self, prepare: m.Prepare) -> Transaction:
         transaction = self._opened()
         began = (transaction.xid, transaction.gid, transaction.commit_lsn, transaction.end_lsn)
         ends = (prepare.xid, prepare.gid, prepare.prepare_lsn, prepare.end_lsn)
@@ -227,7 +209,7 @@ class TransactionAssembler:
 
     # --- streamed transactions ----------------------------------------------------------------------------------------
 
-    def _stream_start(self, start: StreamStart) -> None:
+    def _stream_start(self, start: m.StreamStart) -> None:
         known = self.streamed.get(start.xid)
         if (known is None) != start.first_segment:
             which = "first" if start.first_segment else "further"
@@ -236,10 +218,10 @@ class TransactionAssembler:
             known = self.streamed[start.xid] = Transaction(start.xid, in_stream=True)
         self.open = known
 
-    def _stream_stop(self, _: StreamStop) -> None:
+    def _stream_stop(self, _: m.StreamStop) -> None:
         self.open = None
 
-    def _stream_commit(self, commit: StreamCommit) -> Transaction:
+    def _stream_commit(self, commit: m.StreamCommit) -> Transaction:
         transaction = self._streamed(commit)
         transaction.commit_lsn, transaction.end_lsn = commit.commit_lsn, commit.end_lsn
         transaction.commit_time_us = commit.commit_time_us
@@ -249,7 +231,7 @@ class TransactionAssembler:
         self._unsettled.update(self._announced.pop(commit.xid, ()))
         return handed_over
 
-    def _stream_abort(self, abort: StreamAbort) -> Transaction | None:
+    def _stream_abort(self, abort: m.StreamAbort) -> Transaction | None:
         transaction = self.streamed.get(abort.xid)
         if transaction is None:
             return None  # none of its changes came
@@ -263,13 +245,13 @@ class TransactionAssembler:
         transaction.ending = Ending.ABORT
         return transaction
 
-    def _stream_prepare(self, prepare: StreamPrepare) -> Transaction:
+    def _stream_prepare(self, prepare: m.StreamPrepare) -> Transaction:
         transaction = self._streamed(prepare)
         self._announced.pop(prepare.xid, None)
         self._relations.forget(prepare.xid)
         return self._keep(transaction, prepare)
 
-    def _streamed(self, message: StreamCommit | StreamPrepare) -> Transaction:
+    def _streamed(self, message: m.StreamCommit | m.StreamPrepare) -> Transaction:
         transaction = self.streamed.pop(message.xid, None)
         if transaction is None:
             raise UnexpectedMessage(
@@ -279,14 +261,14 @@ class TransactionAssembler:
 
     # --- prepared transactions ----------------------------------------------------------------------------------------
 
-    def _keep(self, transaction: Transaction, prepare: Prepare | StreamPrepare) -> Transaction:
+    def _keep(self, transaction: Transaction, prepare: m.Prepare | m.StreamPrepare) -> Transaction:
         transaction.gid, transaction.ending = prepare.gid, Ending.PREPARE
         transaction.commit_lsn, transaction.end_lsn = prepare.prepare_lsn, prepare.end_lsn
         transaction.commit_time_us = prepare.prepare_time_us
         self.prepared[prepare.gid] = transaction
         return transaction
 
-    def _commit_prepared(self, commit: CommitPrepared) -> Transaction:
+    def _commit_prepared(self, commit: m.CommitPrepared) -> Transaction:
         prepared = self.prepared.get(commit.gid)
         if prepared is None or prepared.xid != commit.xid:
             reason = f'prepared transaction with identifier "{commit.gid}" and xid {commit.xid} was not received'
@@ -304,7 +286,7 @@ class TransactionAssembler:
         self._unsettled.update(relation.relation_id for relation in self._relations.session())
         return handed_over
 
-    def _rollback_prepared(self, rollback: RollbackPrepared) -> Transaction | None:
+    def _rollback_prepared(self, rollback: m.RollbackPrepared) -> Transaction | None:
         prepared = self.prepared.get(rollback.gid)
         if prepared is None or prepared.xid != rollback.xid:
             return None  # prepared before the slot was made, so it never came: as in apply_handle_rollback_prepared
@@ -319,25 +301,25 @@ class TransactionAssembler:
 
     # --- messages inside transactions ---------------------------------------------------------------------------------
 
-    def _origin(self, origin: Origin) -> None:
+    def _origin(self, origin: m.Origin) -> None:
         """Take an Origin, which may only come before the transaction's first change (apply_handle_origin)."""
         transaction = self._opened()
-        if transaction.n_rows or any(isinstance(event, Truncate) for _, event in transaction.events):
+        if transaction.n_rows or any(isinstance(event, m.Truncate) for _, event in transaction.events):
             raise UnexpectedMessage("Origin", self.state.value, "the transaction has already changed rows")
         transaction.origin_name = origin.name
 
-    def _relation(self, relation: Relation) -> None:
+    def _relation(self, relation: m.Relation) -> None:
         transaction = self._opened()
         self._relations.update(relation, transaction.xid if transaction.in_stream else None)
         if self.state is not State.IN_TRANSACTION:
             self._announced.setdefault(transaction.xid, set()).add(relation.relation_id)
         transaction.add(relation)
 
-    def _event(self, message: Truncate | LogicalMessage) -> Transaction | None:
+    def _event(self, message: m.Truncate | m.LogicalMessage) -> Transaction | None:
         if self.open is not None:
             self.open.add(message)
             return None
-        assert isinstance(message, LogicalMessage)  # noqa: S101 - TRANSITIONS: no Truncate outside of transactions
+        assert isinstance(message, m.LogicalMessage)  # noqa: S101 - TRANSITIONS: no Truncate outside of transactions
         return Transaction.of_message(message)
 
     def _opened(self) -> Transaction:

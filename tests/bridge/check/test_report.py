@@ -8,7 +8,6 @@ import sys
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.check import report
 from bridge.check.finding import passed
 
 SECRET = "s3cr3t-w0rd"
@@ -17,7 +16,7 @@ SECRET = "s3cr3t-w0rd"
 @pytest.fixture(autouse=True)
 def java(monkeypatch):
     """Found: its own tests are in test_java.py."""
-    monkeypatch.setattr(report, "check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
 
 
 def configure(folder, conninfo: str) -> None:

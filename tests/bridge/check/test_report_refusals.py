@@ -16,7 +16,6 @@ import pytest
 
 from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.check import report
 from bridge.check.finding import passed
 from bridge.config import config
 from bridge.receive.publisher import Publisher
@@ -118,7 +117,7 @@ BY_THE_SERVER = {
 @pytest.fixture
 def both(pgbridge, publisher, tmp_path, monkeypatch):
     """Gives a configuration to `check` and to `run`; returns what each refuses it with."""
-    monkeypatch.setattr(report, "check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
 
     def give(wrong: Wrong) -> tuple[str, str]:
         keys = wrong.keys
@@ -205,7 +204,7 @@ copy_data = false
 )
 def test_two_subscriptions(pgbridge, publisher, tmp_path, monkeypatch, first, second, refused):
     """The second is refused, also if it begins before the first has created anything."""
-    monkeypatch.setattr(report, "check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
     (tmp_path / "lake").mkdir()
     (tmp_path / "link").symlink_to("lake")

@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.check import report
 from bridge.check.finding import passed
 from bridge.check.server import check_server
 from bridge.receive.connection import connect
@@ -96,7 +95,7 @@ def test_copy(conninfo, publisher):
 
 def test_check_says_that_tls_is_in_use(conninfo, publisher, pgbridge, tmp_path, monkeypatch):
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
-    monkeypatch.setattr(report, "check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     lines = [
         "[subscription.shop]", f"connection = {json.dumps(conninfo)}", 'publications = ["pub"]', 'warehouse = "lake"'
     ]  # fmt: skip
