@@ -9,5 +9,5 @@ To add a command, touch:
     bridge/service/cli.py                      its arguments and help
     tests/bridge/commands/test_<command>.py    its tests
     tests/bridge/service/test_cli.py           `test_commands_of_the_contract` lists all commands
-    bridge/service/cli_shared.py                 its exit codes and example; from these comes docs/commands/<command>.md
+    bridge/service/cli_shared.py               its exit codes and example; from these comes docs/commands/<command>.md
 """

@@ -115,7 +115,6 @@ class MemoryBridge:
             session.append(changes.target.path, _numbers(changes))
 
         patch.setattr(table_position, "log_commits", commits)
-        patch.setattr(table_position, "log_commits", commits)
         patch.setattr(restore, "described_commits", commits)
         patch.setattr(restore, "commit_nothing", commit_nothing)
         patch.setattr(restore, "written_schema", lambda _, path: True if path in lake.tables else None)
