@@ -14,19 +14,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch import projection
+from bridge.batch import projection, row_filters
 from bridge.batch.batch import inserts_only
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
-from bridge.batch.row_filters import (
-    RowFilters,
-    ServerFilters,
-    Verdicts,
-    beyond_spark,
-    judged,
-    what_becomes,
-    with_new_operations,
-)
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
 from bridge.rowfilter.server_filter import VerdictError
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
@@ -85,7 +76,7 @@ class BlockDecoder:
         unrepresentable: Literal["error", "null", "show"] = "error",
         ignored: Callable[[str], None] = lambda _: None,
         ordinals: projection.Ordinals | None = None,
-        verdicts: Verdicts | None = None,
+        verdicts: row_filters.Verdicts | None = None,
     ) -> None:
         self._block = block
         self._collectors = collectors
@@ -182,7 +173,7 @@ class BlockDecoder:
             message, hint = by_command[command].message(command), by_command[command].hint
             raise self._error(message, row, relation=subscribed.target.qualified_name, hint=hint)
 
-    def _ask(self, relation: Relation, filters: ServerFilters, rows: Ints, name: str) -> tuple[Ints, Bytes]:
+    def _ask(self, relation: Relation, filters: row_filters.ServerFilters, rows: Ints, name: str) -> tuple[Ints, Bytes]:
         """The rows that pass a server's filters, and their operations after that."""
         with self._errors_at(int(rows[0]), name), self._verdict_errors(name, lambda row: row):
             return filters.passing(self._messages, relation, rows)
@@ -237,17 +228,17 @@ class BlockDecoder:
             olds, positions = range(len(columns)), self.positions.of_rows(rows)
         changes = projection.as_changes(table, seq, olds, kept, positions)
         if operations is not None:
-            changes, lost = with_new_operations(changes, operations)
+            changes, lost = row_filters.with_new_operations(changes, operations)
             collector.lost += lost
         with self._values_held(rows, name, {kept_columns[k].name for k in kept_key}):
-            changes = judged(changes, kept_columns, kept_key, self._unrepresentable)
+            changes = row_filters.judged(changes, kept_columns, kept_key, self._unrepresentable)
         with self._errors_at(first, name):
             collector.add(changes)
 
     def _filter(
         self,
         relation: Relation,
-        filters: RowFilters,
+        filters: row_filters.RowFilters,
         rows: Ints,
         table: pa.Table,
         types: Sequence[ColumnType],
@@ -262,7 +253,7 @@ class BlockDecoder:
         operations = self._messages.tags[rows]
         passed = np.zeros(len(rows), np.bool_)
         asks = filters.on_server is not None
-        beyond = beyond_spark(table, types, positions.values()) if asks else np.zeros_like(passed)
+        beyond = row_filters.beyond_spark(table, types, positions.values()) if asks else np.zeros_like(passed)
         if filters.on_server is not None and beyond.any():
             passing, become = self._ask(relation, filters.on_server(), rows[beyond], name)
             at = np.searchsorted(rows, passing)
@@ -273,7 +264,7 @@ class BlockDecoder:
             with self._verdict_errors(name, lambda row: int(rows[here[row]])):
                 old_passes, new_passes = self._verdicts.passes(filters, part, positions)
             has_old = part["old"].to_numpy() != NO_OLD
-            passed[here], operations[here] = what_becomes(operations[here], has_old, old_passes, new_passes)
+            passed[here], operations[here] = row_filters.what_becomes(operations[here], has_old, old_passes, new_passes)
         if passed.all():
             return rows, table, operations
         return rows[passed], table.filter(pa.array(passed)), operations[passed]
@@ -323,7 +314,7 @@ class BlockDecoder:
         )
 
 
-def _looked_at(relation: Relation, filters: RowFilters) -> dict[str, int]:
+def _looked_at(relation: Relation, filters: row_filters.RowFilters) -> dict[str, int]:
     """The positions of the columns that filters look at, by name."""
     names = filters.columns
     return {column.name: i for i, column in enumerate(relation.columns) if column.name in names}

@@ -16,17 +16,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from bridge.sqltext import refusal
 from bridge.sqltext.keywords import quote_identifier
 from bridge.sqltext.lexer import Kind, Token, tokens
-from bridge.sqltext.refusal import (
-    MUTABLE_FUNCTIONS,
-    ONLY_SIMPLE,
-    SYSTEM_COLUMNS,
-    USER_DEFINED_COLLATIONS,
-    USER_DEFINED_OPERATORS,
-    USER_DEFINED_TYPES,
-    Refused,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -121,7 +113,7 @@ class Where:
         """
         for node in self.root.nodes():
             if reason := _refusal(node, frozenset(mutable), frozenset(mutable_operators)):
-                raise Refused(reason, max(node.at, 0))
+                raise refusal.Refused(reason, max(node.at, 0))
 
 
 def _refusal(node: Node, mutable: frozenset[int], mutable_operators: frozenset[int]) -> str:  # noqa: PLR0911 - a line for each
@@ -129,23 +121,23 @@ def _refusal(node: Node, mutable: frozenset[int], mutable_operators: frozenset[i
         return any(oid >= FIRST_NORMAL_OID for oid in node.numbers(*names))
 
     if node.name not in _SIMPLE:
-        return ONLY_SIMPLE
+        return refusal.ONLY_SIMPLE
     if node.name == "VAR":
         attnum = node.fields["varattno"][0]
         if str(attnum).startswith("-"):
-            return SYSTEM_COLUMNS
+            return refusal.SYSTEM_COLUMNS
         if attnum == "0":
-            return USER_DEFINED_TYPES  # the whole row, whose type is the table's
+            return refusal.USER_DEFINED_TYPES  # the whole row, whose type is the table's
     if user_defined(*_OPERATORS):
-        return USER_DEFINED_OPERATORS
+        return refusal.USER_DEFINED_OPERATORS
     functions = node.numbers(*_FUNCTIONS)
     if user_defined(*_FUNCTIONS) or not mutable.isdisjoint(functions):
-        return MUTABLE_FUNCTIONS
+        return refusal.MUTABLE_FUNCTIONS
     if not mutable_operators.isdisjoint(node.numbers(*_OPERATORS)):
-        return MUTABLE_FUNCTIONS
+        return refusal.MUTABLE_FUNCTIONS
     if user_defined(*_TYPES):
-        return USER_DEFINED_TYPES
-    return USER_DEFINED_COLLATIONS if user_defined(*_COLLATIONS) else ""
+        return refusal.USER_DEFINED_TYPES
+    return refusal.USER_DEFINED_COLLATIONS if user_defined(*_COLLATIONS) else ""
 
 
 def where(shown: str) -> Where:
@@ -346,7 +338,7 @@ def candidate(expression: str, columns: Mapping[str, ServerColumn], table: tuple
     _check_closed(expression_tokens)
     for token in expression_tokens:
         if token.kind is Kind.PARAMETER:
-            raise Refused(f"there is no parameter {token.value}", token.start)
+            raise refusal.Refused(f"there is no parameter {token.value}", token.start)
     names = {token.value for token in expression_tokens if token.kind in {Kind.WORD, Kind.QUOTED}}
     clock = any(token.kind in _STRINGS and _CLOCK.search(token.value) for token in expression_tokens)
     used = tuple(column for name, column in columns.items() if name in names)
@@ -363,9 +355,9 @@ def _check_closed(expression_tokens: Sequence[Token]) -> None:
         if token.value in _OPENING:
             waiting.append(_OPENING[token.value])
         elif token.value == ";" or (closing and (not waiting or waiting.pop() != token.value)):
-            raise Refused(f"syntax error at or near {token}", token.start)
+            raise refusal.Refused(f"syntax error at or near {token}", token.start)
     if waiting or len(expression_tokens) == 1:
-        raise Refused("syntax error at end of input", expression_tokens[-1].start)
+        raise refusal.Refused("syntax error at end of input", expression_tokens[-1].start)
 
 
 def _without_schema(expression: str, expression_tokens: Sequence[Token], table: tuple[str, str]) -> str:

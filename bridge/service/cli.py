@@ -22,17 +22,7 @@ from bridge.runtime import __version__, log, remedies
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.runtime.log import printable
 from bridge.runtime.signals import StopSignals, interrupt
-from bridge.service import cli_shared, cli_tables
-from bridge.service.cli_shared import (
-    DEFAULT_FILE,
-    AsJson,
-    ConfigFile,
-    Name,
-    OptionalName,
-    echo,
-    echo_error,
-    print_document,
-)
+from bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,7 +49,7 @@ def init(
     publication: Annotated[list[str], typer.Option(help="Publication to subscribe to; may be repeated.")],
     warehouse: Annotated[str, typer.Option(help="Folder or URI for the Delta tables, or catalog:CATALOG.NAMESPACE.")],
     name: Annotated[str, typer.Option(help="Name of the subscription. The default is the first publication's.")] = "",
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Write a short, commented configuration file."""
     write(config_file, name=name, connection=connection, publications=publication, warehouse=warehouse)
@@ -72,7 +62,7 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option(help="Exit once everything that the publisher had flushed at the start is applied.")
     ] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Run all enabled subscriptions, until SIGTERM or SIGINT.
 
@@ -109,29 +99,29 @@ def prepare(
 
     settings = None if config_file is None else config.load(config_file)
     for line in command.prepare(settings, os.environ):
-        echo(line)
+        shared.echo(line)
 
 
 @app.command()
-def reload(*, config_file: ConfigFile = DEFAULT_FILE) -> None:
+def reload(*, config_file: shared.ConfigFile = shared.DEFAULT_FILE) -> None:
     """Have the running daemon read the configuration file again, as SIGHUP does."""
     from bridge.commands import alter as command  # noqa: PLC0415 - as below
 
     outcome = command.reload(config.load(config_file))
     for line in outcome.lines:
-        echo(line)
+        shared.echo(line)
     raise typer.Exit(outcome.code)
 
 
 @app.command()
 def check(
-    name: OptionalName = None,
+    name: shared.OptionalName = None,
     *,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
     print_sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL that makes a role with no more privileges than needed.")
     ] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Look at servers, tables and this machine before the first run.
 
@@ -147,7 +137,7 @@ def check(
             _echo_script(report.role_script(subscription))
         return
     document = report.collect(settings, chosen, config_file, os.environ)
-    print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
 
 
@@ -158,8 +148,8 @@ def status(
     ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    as_json: AsJson = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    as_json: shared.AsJson = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show each subscription's state, positions, tables and last error."""
     if watch:
@@ -172,7 +162,7 @@ def status(
 
     with opened(config_file) as state:
         document = collect(state.config, state.catalog, running=state.running)
-    print_document(document, render, as_json=as_json)
+    shared.print_document(document, render, as_json=as_json)
 
 
 def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
@@ -187,13 +177,13 @@ def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
 
 @app.command()
 def publications(
-    name: OptionalName = None,
+    name: shared.OptionalName = None,
     *,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
     dump: Annotated[
         bool, typer.Option("--dump", help="Print the server's publications as CREATE PUBLICATION statements.")
     ] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show what is published of each table: actions, row filter, columns."""
     from bridge.commands import publications as command  # noqa: PLC0415 - as above
@@ -203,22 +193,22 @@ def publications(
         text, errors = command.dump(chosen)
         _echo_script(text)
         for error in errors:
-            echo_error(BridgeError(error))
+            shared.echo_error(BridgeError(error))
         raise typer.Exit(bool(errors))
     document = command.collect(chosen)
-    print_document(document, command.render, as_json=as_json)
+    shared.print_document(document, command.render, as_json=as_json)
     if command.is_refused(document):
         raise typer.Exit(1)
 
 
 @app.command()
-def enable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+def enable(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT_FILE) -> None:
     """Enable a subscription, as ALTER SUBSCRIPTION … ENABLE does; a running daemon starts it at once."""
     _set_enabled(config_file, name, enabled=True)
 
 
 @app.command()
-def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+def disable(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT_FILE) -> None:
     """Disable a subscription, as ALTER SUBSCRIPTION … DISABLE does; it stops after the current batch.
 
     Its replication slot remains, and retains WAL on the server.
@@ -228,14 +218,14 @@ def disable(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
 
 @app.command()
 def skip(
-    name: Name,
+    name: shared.Name,
     *,
     lsn: Annotated[
         str,
         typer.Option(metavar="LSN", help='Finish LSN of the transaction, as its error shows it; or "none".'),
     ],
     show: Annotated[bool, typer.Option("--show", help="Show the changes of a transaction that was skipped.")] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Skip a transaction that cannot be applied, as ALTER SUBSCRIPTION … SKIP does.
 
@@ -246,7 +236,7 @@ def skip(
         return
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        echo(set_skip(subscription, state, lsn))
+        shared.echo(set_skip(subscription, state, lsn))
 
 
 app.command()(cli_tables.replay)
@@ -256,7 +246,7 @@ app.command()(cli_tables.verify)
 
 @app.command()
 def refresh(
-    name: Name,
+    name: shared.Name,
     *,
     resync: Annotated[
         list[str] | None,
@@ -269,7 +259,7 @@ def refresh(
             help="Copy the rows of added tables, or not. The default is copy_data of the configuration.",
         ),
     ] = None,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Follow tables that were added to the publications, and no removed ones (ALTER SUBSCRIPTION … REFRESH).
 
@@ -288,11 +278,11 @@ def refresh(
             waits=waits(subscription, state),
         )
     for line in lines:
-        echo(line)
+        shared.echo(line)
 
 
 @app.command()
-def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
+def resync(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT_FILE) -> None:
     """Begin a subscription afresh: create another slot and copy all its tables again.
 
     Use it when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy replaces them
@@ -303,12 +293,12 @@ def resync(name: Name, *, config_file: ConfigFile = DEFAULT_FILE) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.resync(subscription, state):
-            echo(line)
+            shared.echo(line)
 
 
 @app.command()
 def drop(
-    name: Name,
+    name: shared.Name,
     *,
     keep_slot: Annotated[
         bool, typer.Option("--keep-slot", help="Leave the slot on a server that cannot be reached.")
@@ -316,7 +306,7 @@ def drop(
     force: Annotated[
         bool, typer.Option("--force", help="Drop it even if tables hold a part of an unfinished batch.")
     ] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """End a subscription for good: drop its slot on the server and forget its state.
 
@@ -327,12 +317,12 @@ def drop(
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
-            echo(line)
+            shared.echo(line)
 
 
 @app.command()
 def origin(
-    name: OptionalName = None,
+    name: shared.OptionalName = None,
     *,
     advance: Annotated[
         str,
@@ -340,8 +330,8 @@ def origin(
             metavar="LSN", help="New origin. Transactions that end before it are never applied. Stop the daemon first."
         ),
     ] = "",
-    as_json: AsJson = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    as_json: shared.AsJson = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show the LSN up to which every transaction is durable in Delta, or advance it by hand."""
     from bridge.commands import origin as command  # noqa: PLC0415 - as above
@@ -351,9 +341,9 @@ def origin(
         if advance:
             if name is None:
                 raise ConfigError("--advance needs the name of a subscription")
-            echo(command.advance(state.config, state.catalog, chosen[0], advance))
+            shared.echo(command.advance(state.config, state.catalog, chosen[0], advance))
         else:
-            print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)
+            shared.print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)
 
 
 @app.command()
@@ -371,13 +361,13 @@ def demo(
     raise typer.Exit(run_demo(directory, seconds))
 
 
-cli_shared.add_epilogs(app)
+shared.add_epilogs(app)
 
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
-        echo(set_enabled(subscription, state, enabled=enabled))
+        shared.echo(set_enabled(subscription, state, enabled=enabled))
 
 
 def _echo_script(text: str) -> None:
@@ -390,5 +380,5 @@ def main() -> None:
     try:
         app()
     except BridgeError as error:
-        echo_error(error)
+        shared.echo_error(error)
         sys.exit(2 if isinstance(error, (ConfigError, InvalidLsn)) else 3 if isinstance(error, SparkLost) else 1)

@@ -11,16 +11,7 @@ from bridge.config import config
 from bridge.runtime import log
 from bridge.runtime.errors import BridgeError, SparkLost
 from bridge.runtime.log import one_line
-from bridge.service.cli_shared import (
-    DEFAULT_FILE,
-    AsJson,
-    ConfigFile,
-    Name,
-    OptionalName,
-    echo,
-    echo_error,
-    print_document,
-)
+from bridge.service import cli_shared as shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def replay(
-    name: Name,
+    name: shared.Name,
     *,
     lsn: Annotated[str, typer.Option(metavar="LSN", help="Finish LSN of a transaction that was skipped.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would overwrite, and change nothing.")
     ] = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Apply a transaction that was skipped; stop the daemon first.
 
@@ -45,7 +36,7 @@ def replay(
     settings = config.load(config_file)
     (subscription,) = settings.choose(name)
     for line in command(settings, subscription, lsn, dry_run=dry_run):
-        echo(line)
+        shared.echo(line)
 
 
 def show_skipped(config_file: Path, name: str, lsn: str) -> None:
@@ -59,7 +50,7 @@ def show_skipped(config_file: Path, name: str, lsn: str) -> None:
 
 
 def snapshot(
-    name: OptionalName = None,
+    name: shared.OptionalName = None,
     *,
     at: Annotated[
         str, typer.Option(metavar="POSITION", help='An LSN, a time (UTC if it has no zone), or "now".')
@@ -67,8 +58,8 @@ def snapshot(
     views: Annotated[
         str, typer.Option(metavar="NAMESPACE", help="Create a view of each table's version in this namespace.")
     ] = "",
-    as_json: AsJson = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    as_json: shared.AsJson = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show each table's Delta version as of one LSN, so that readers see whole transactions.
 
@@ -78,13 +69,13 @@ def snapshot(
 
     settings = config.load(config_file)
     document = command.collect(settings, settings.choose(name), at, views=views)
-    print_document(document, command.render, as_json=as_json)
+    shared.print_document(document, command.render, as_json=as_json)
     if command.is_incomplete(document):
         raise typer.Exit(1)
 
 
 def verify(
-    name: OptionalName = None,
+    name: shared.OptionalName = None,
     *,
     table: Annotated[
         list[str] | None, typer.Option(metavar="TABLE", help="Table to verify (public.t or t); may be repeated.")
@@ -104,8 +95,8 @@ def verify(
         ),
     ] = 120.0,
     shown: Annotated[int, typer.Option(metavar="N", min=0, help="How many differences of each table to show.")] = 10,
-    as_json: AsJson = False,
-    config_file: ConfigFile = DEFAULT_FILE,
+    as_json: shared.AsJson = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one."""
     from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
@@ -126,9 +117,9 @@ def verify(
     except SparkLost:
         raise
     except BridgeError as error:  # 1 would say that there are differences
-        echo_error(error)
+        shared.echo_error(error)
         raise typer.Exit(command.UNVERIFIED) from error
-    print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
 
 

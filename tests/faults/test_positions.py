@@ -15,6 +15,7 @@ import pytest
 
 from bridge.catalog import refresh
 from bridge.receive.stream import walreceiver
+from protocol.codec import walsender
 from tests.faults.lives import Crash, equal_or_refused, refused
 
 ROWS = "INSERT INTO {table} SELECT n, '{text}' FROM generate_series({first}, {last}) n;"
@@ -179,7 +180,7 @@ def in_the_window(monkeypatch):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(walreceiver.WalReceiver, "__init__"), (walreceiver, "start_replication")],
+    [(walreceiver.WalReceiver, "__init__"), (walsender, "start_replication")],
     ids=["before the stream's connection", "before START_REPLICATION"],
 )
 def test_a_slot_that_is_advanced_after_it_was_checked(lives, private_server, in_the_window, owner, name):

@@ -24,16 +24,7 @@ from bridge.receive.stream.copy_both import StreamEnded, copy_both
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import BridgeError, PublisherError, StreamError
 from bridge.runtime.threads import RECEIVING, yield_to_others
-from protocol.codec.walsender import (
-    HEADER_BYTES,
-    PgoutputOptions,
-    PrimaryKeepalive,
-    StandbyStatusUpdate,
-    decode_copy_data,
-    decode_xlog_data,
-    encode_standby_status_update,
-    start_replication,
-)
+from protocol.codec import walsender
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.lsn import POSTGRES_EPOCH_S, Lsn
 from protocol.stream.assembler import State, TransactionAssembler
@@ -106,7 +97,7 @@ class StreamOptions:
 
     slot_name: str
     start_lsn: Lsn
-    options: PgoutputOptions
+    options: walsender.PgoutputOptions
     memory_bytes: int = 64 << 20
     timeout_s: float = 60.0
 
@@ -178,7 +169,7 @@ class WalReceiver:
             PublisherError: The server refuses START_REPLICATION.
         """
         admit(self.replication)
-        command = start_replication(self._stream.slot_name, self._stream.start_lsn, self._stream.options)
+        command = walsender.start_replication(self._stream.slot_name, self._stream.start_lsn, self._stream.options)
         try:
             follow_encoding(self.replication.connection)
             self._copy_both.start(command)
@@ -276,20 +267,22 @@ class WalReceiver:
         messages = self._copy_both.read()
         at = 0
         # Keepalives: messages too short for XLogData with a payload.
-        for index in np.flatnonzero(messages.lengths <= HEADER_BYTES).tolist():
+        for index in np.flatnonzero(messages.lengths <= walsender.HEADER_BYTES).tolist():
             self._assemble(messages.part(at, index))
             self._handle_keepalive(messages[index])
             at = index + 1
         if at < len(messages):
-            self._progress.server_time_us = decode_xlog_data(messages.head(-1, HEADER_BYTES)).send_time_us
+            self._progress.server_time_us = walsender.decode_xlog_data(
+                messages.head(-1, walsender.HEADER_BYTES)
+            ).send_time_us
         self._assemble(messages.part(at))
         if at < len(messages) and self._assembler.streamed and self._assembler.state in _STREAMING_STATES:
-            self._record_streamed_position(messages.head(-1, HEADER_BYTES))
+            self._record_streamed_position(messages.head(-1, walsender.HEADER_BYTES))
         return not len(messages)
 
     def _record_streamed_position(self, last: bytes) -> None:
         """Record the position within a streamed transaction: no keepalive may come before its end."""
-        position = decode_xlog_data(last).wal_start
+        position = walsender.decode_xlog_data(last).wal_start
         if position:  # messages that only describe the next one (Relation, Type) have none
             self._progress.streamed(position)
 
@@ -301,8 +294,8 @@ class WalReceiver:
 
     def _handle_keepalive(self, data: bytes) -> None:
         """Handle a message that is not pgoutput's: a keepalive."""
-        message = decode_copy_data(data)
-        if isinstance(message, PrimaryKeepalive):
+        message = walsender.decode_copy_data(data)
+        if isinstance(message, walsender.PrimaryKeepalive):
             in_transaction = self._assembler.state is not State.IDLE
             self._progress.server_time_us = message.send_time_us
             self._progress.keepalive(message.wal_end, in_transaction=in_transaction)
@@ -310,7 +303,7 @@ class WalReceiver:
             if message.reply_requested:
                 self._send_status()
             return
-        raise MalformedMessage("XLogData", HEADER_BYTES, "it has no payload")
+        raise MalformedMessage("XLogData", walsender.HEADER_BYTES, "it has no payload")
 
     def _hand_over(self, ended: Item) -> None:
         if isinstance(ended, Transaction) and not self._to_hand_over(ended):
@@ -370,14 +363,14 @@ class WalReceiver:
         durable = self._progress.durable_lsn
         reply_wanted = self._reply_wanted.is_set()
         self._reply_wanted.clear()
-        update = StandbyStatusUpdate(
+        update = walsender.StandbyStatusUpdate(
             write_lsn=max(self._progress.received_lsn, durable),
             flush_lsn=durable,
             apply_lsn=durable,
             send_time_us=int((time.time() - POSTGRES_EPOCH_S) * 1_000_000),
             reply_requested=reply_wanted,
         )
-        self._copy_both.send(encode_standby_status_update(update))
+        self._copy_both.send(walsender.encode_standby_status_update(update))
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
 
 
