@@ -21,7 +21,7 @@ from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
 from bridge.rowfilter.server_filter import VerdictError
 from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
-from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import quote_identifier
 from bridge.targets.target import unrepresentable_hint
 from protocol.bulk.columns import RowMessages
 from protocol.codec.walsender import HEADER_BYTES

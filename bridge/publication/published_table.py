@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.runtime.errors import PublicationError
 from bridge.runtime.warehouse import unsupported_name
-from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,7 +15,6 @@ from pyspark.sql import Column, functions as F
 from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, numeric, translations
 from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
 from bridge.rowfilter.types import literals
-from bridge.rowfilter.types.constants import constant, spark_type
 from bridge.rowfilter.types.encodings import Encoding, check_operator
 from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature, check_builtin, shown
 from bridge.rowfilter.types.typed import (
@@ -27,8 +26,10 @@ from bridge.rowfilter.types.typed import (
     FilterColumn,
     Strength,
     Typed,
+    constant,
     merged,
     reference,
+    spark_type,
 )
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.rowfilter.functions import casts, numeric
 from bridge.rowfilter.types import literals
-from bridge.rowfilter.types.constants import constant, spark_type
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_literal
 from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature, shown
-from bridge.rowfilter.types.typed import DATABASE_DEFAULT, STRINGS, UNKNOWN, Collation, Constant, Typed
+from bridge.rowfilter.types.typed import (
+    DATABASE_DEFAULT,
+    STRINGS,
+    UNKNOWN,
+    Collation,
+    Constant,
+    Typed,
+    constant,
+    spark_type,
+)
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 if TYPE_CHECKING:

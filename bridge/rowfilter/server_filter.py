@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bridge.sqltext import refusal
-from bridge.sqltext.keywords import quote_identifier
-from bridge.sqltext.lexer import Kind, Token, tokens
+from bridge.sqltext.lexer import Kind, Token, quote_identifier, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

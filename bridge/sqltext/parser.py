@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.sqltext import syntax
-from bridge.sqltext.keywords import RESERVED
-from bridge.sqltext.lexer import Kind, Token, tokens
+from bridge.sqltext.lexer import RESERVED, Kind, Token, tokens
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
 from bridge.sqltext.token_reader import TokenReader
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.sqltext.keywords import COL_NAMES, RESERVED, TYPE_FUNC_NAMES
-from bridge.sqltext.lexer import Kind, Token
+from bridge.sqltext.lexer import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, Kind, Token
 from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
 from bridge.sqltext.syntax import TypeName
 

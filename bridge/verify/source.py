@@ -18,7 +18,7 @@ from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection, Snapshot
 from bridge.runtime.errors import PublisherError, VerifyError
 from bridge.runtime.threads import Closing
-from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import quote_identifier
 from bridge.sync.copy_plan import select_statement, where_clause
 from bridge.sync.table_lock import rows_made_anew
 

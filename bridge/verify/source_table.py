@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql as psql
 
-from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import quote_identifier
 from bridge.sync.copy_plan import BlockRange, block_ranges, copy_statement, select_statement, where_clause
 from bridge.verify.comparison import Buckets, bucket_sums
 from bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bridge.sqltext.keywords import quote_identifier
+from bridge.sqltext.lexer import quote_identifier
 from bridge.targets.location import quoted
 from protocol.values.readers import AS_NULLS
 from protocol.values.types import ColumnType, Kind, Place

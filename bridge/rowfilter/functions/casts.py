@@ -8,10 +8,19 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.dates import finite
-from bridge.rowfilter.types.constants import MAX_DIGITS, SPARK_TYPES, failure, spark_type
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_modifiers
 from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import COLLATABLE, DATABASE_DEFAULT, Digits, Strength, Typed
+from bridge.rowfilter.types.typed import (
+    COLLATABLE,
+    DATABASE_DEFAULT,
+    MAX_DIGITS,
+    SPARK_TYPES,
+    Digits,
+    Strength,
+    Typed,
+    failure,
+    spark_type,
+)
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

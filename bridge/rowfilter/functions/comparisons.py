@@ -12,11 +12,10 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.types import literals
-from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_operator
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
 from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import STRINGS, Typed, collation_of
+from bridge.rowfilter.types.typed import STRINGS, Typed, collation_of, failure
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.constants import failure
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
 from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import Constant, Digits, Typed
+from bridge.rowfilter.types.typed import Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.types.constants import failure
-from bridge.rowfilter.types.typed import Constant, Typed, merged
+from bridge.rowfilter.types.typed import Constant, Typed, failure, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

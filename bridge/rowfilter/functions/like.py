@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.constants import constant
-from bridge.rowfilter.types.typed import STRINGS, Collation, Constant, Typed, collation_of
+from bridge.rowfilter.types.typed import STRINGS, Collation, Constant, Typed, collation_of, constant
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.types.constants import SPARK_TYPES, failure
-from bridge.rowfilter.types.typed import Constant, Digits, Typed
+from bridge.rowfilter.types.typed import SPARK_TYPES, Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.constants import MAX_DIGITS, common_digits, spark_type
-from bridge.rowfilter.types.typed import Digits, Typed
+from bridge.rowfilter.types.typed import MAX_DIGITS, Digits, Typed, common_digits, spark_type
 from bridge.sqltext.refusal import Refused
 
 _COMPLEMENTS: Final = ("0123456789", "9876543210")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.constants import failure
-from bridge.rowfilter.types.typed import Constant, Typed, collation_of, merged
+from bridge.rowfilter.types.typed import Constant, Typed, collation_of, failure, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ To add a function:
 2. translate it in the module of its type (`text`, `numbers`, `dates`, `arrays`), most often as a row of its table;
 3. if it has arguments of text, say in `encodings` how it depends on the database's encoding;
 4. add filters that call it to the test of the module, which compares their verdicts with the server's.
-To add an operator, do the same with pg_operator. To add a type, extend `constants.SPARK_TYPES`, `literals` and, if it
+To add an operator, do the same with pg_operator. To add a type, extend `typed.SPARK_TYPES`, `literals` and, if it
 can be compared, `comparisons`; `pg_catalog` has all types already.
 
 A module's `operator` and `function` take the name, the signature that PostgreSQL would call, the arguments in the types

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.rowfilter.types.constants import element
-from bridge.rowfilter.types.typed import STRINGS, Constant, Typed
+from bridge.rowfilter.types.typed import STRINGS, Constant, Typed, element
 from bridge.sqltext.refusal import Refused
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.rowfilter.resolution import accepts, castable, choose, coerced, common_type, to_common
-from bridge.rowfilter.types.constants import constant
 from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
-from bridge.rowfilter.types.typed import C_COLLATION, Constant, Digits
+from bridge.rowfilter.types.typed import C_COLLATION, Constant, Digits, constant
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bridge.source.data_source import FromSlot
 from bridge.source.look_ahead import HELD_BYTES
-from bridge.source.stream_reader import FromSlot
 from tests.bridge.source.without_spark import eventually, planned, rows_of
 
 

@@ -15,9 +15,9 @@ import pytest
 from bridge.demo.server import EmbeddedPostgres
 from bridge.receive.stream import walreceiver
 from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from bridge.source.data_source import FromSlot
 from bridge.source.look_ahead import HELD_BYTES
 from bridge.source.slot_stream import Offset
-from bridge.source.stream_reader import FromSlot
 from protocol.lsn import Lsn
 from tests.bridge.source.without_spark import Source, planned, rows_of
 

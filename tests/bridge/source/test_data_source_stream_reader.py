@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.runtime.errors import ApplyError, PublisherError, SlotAdvanced
-from bridge.source.stream_reader import Decoded, FromSlot
+from bridge.source.data_source import Decoded, FromSlot
 from protocol.lsn import Lsn
 from tests.bridge.source.without_spark import eventually, planned, rows_of
 
