@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from bridge.lake.commit.merge import merge_into
+from bridge.lake.commit.writes import merge_into
 from bridge.lake.location import place_of, read_table
 from bridge.lake.log.durable import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped

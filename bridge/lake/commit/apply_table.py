@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Literal
 from bridge.effects.conflicts import Tally
 from bridge.lake.commit.bag import Bag
 from bridge.lake.commit.conflicts import KeyedTarget
+from bridge.lake.commit.execute import apply_effects, overwrite
 from bridge.lake.commit.merge_bag import apply_bag
-from bridge.lake.commit.merge_effects import apply_effects
 from bridge.lake.commit.one_by_one import apply_one_by_one, raise_one_by_one
-from bridge.lake.commit.sessions import commit_session, work_of_append
+from bridge.lake.commit.plan import SMALL_ROWS, fits_broadcast, work_of_append
+from bridge.lake.commit.sessions import commit_session
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, overwrite_rows, truncate_table
 from bridge.lake.schema import stored_column
 from bridge.lake.source import arrow_source, as_frame
 from bridge.lake.table import existing_schema
+from bridge.lake.table_facts import KnownTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,12 +32,14 @@ def apply_table(
     spark: SparkSession,
     changes: TableChanges,
     *,
+    known: KnownTables | None = None,
     conflict: Literal["error", "apply_remote"] = "error",
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
     """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
+        known: What earlier commits have left known of tables; None for nothing.
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
             `raise_error.conflict_of` reads; "apply_remote" overwrites the row.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
@@ -52,39 +56,41 @@ def apply_table(
     if changes.truncated:
         existing_schema(spark, path)
     if changes.key:
-        _apply_keyed(spark, changes, conflict, conflicts)
+        _keyed_tally(spark, changes, _keyed(changes, conflict), known or KnownTables()).report(
+            changes.target.qualified_name, [changes.columns[k].name for k in changes.key], conflicts
+        )
     elif changes.inserts_only:
         _append_keyless(spark, changes)
     else:
         generated = frozenset(field.name for field in changes.target.schema if field.filled == "generated")
-        bag = Bag(path, changes.columns, len(changes.changes), changes.fills, generated)
+        bag = Bag(path, changes.columns, fits_broadcast(changes.changes, SMALL_ROWS), changes.fills, generated)
         tally = apply_bag(spark, as_frame(spark, changes.changes), bag, truncated=changes.truncated)
         tally.report(changes.target.qualified_name, bag.names, conflicts, full=True)
 
 
-def _apply_keyed(
-    spark: SparkSession,
-    changes: TableChanges,
-    conflict: Literal["error", "apply_remote"],
-    conflicts: Callable[[Conflicts], None],
-) -> None:
-    """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
-    target = changes.target
-    keyed = KeyedTarget(
-        target.qualified_name,
-        target.path,
+def _keyed(changes: TableChanges, conflict: Literal["error", "apply_remote"]) -> KeyedTarget:
+    return KeyedTarget(
+        changes.target.qualified_name,
+        changes.target.path,
         changes.columns,
         changes.key,
         overwrite=conflict == "apply_remote",
-        keeps_beside=target.keeps_beside(changes.columns),
+        keeps_beside=changes.target.keeps_beside(changes.columns),
     )
-    tally = apply_effects(spark, changes.net_effect(), keyed, truncated=changes.truncated)
-    if tally is None and changes.effect is None:
-        tally = apply_one_by_one(spark, changes.changes, keyed, truncated=changes.truncated)
-    elif tally is None:
-        raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
-        tally = Tally()
-    tally.report(target.qualified_name, keyed.key_names, conflicts)
+
+
+def _keyed_tally(spark: SparkSession, changes: TableChanges, keyed: KeyedTarget, known: KnownTables) -> Tally:
+    """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
+    effect = changes.net_effect()
+    if effect.clear and changes.truncated:
+        return overwrite(commit_session(spark, "large"), effect, keyed)
+    tally = apply_effects(spark, effect, keyed, known) if effect.clear else None
+    if tally is not None:
+        return tally
+    if changes.effect is None:
+        return apply_one_by_one(spark, changes.changes, keyed, truncated=changes.truncated)
+    raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
+    return Tally()
 
 
 def _append_keyless(spark: SparkSession, changes: TableChanges) -> None:

@@ -16,9 +16,10 @@ from bridge.effects import fold
 from bridge.effects.conflicts import Tally
 from bridge.effects.events import events
 from bridge.effects.net_effect import NetEffect, shape_of
-from bridge.lake.commit import merge
+from bridge.lake.commit.execute import merge, overwrite
 from bridge.lake.commit.merge import Clauses
-from bridge.lake.commit.merge_effects import overwrite
+from bridge.lake.commit.plan import Merge
+from bridge.lake.commit.writes import merge_into
 from bridge.lake.location import read_table
 from bridge.lake.looked_up import unless_changed
 from bridge.lake.raise_error import literal
@@ -62,14 +63,14 @@ def apply_one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget,
         clauses = Clauses.of(effect, overwrite=keyed.overwrite)
         if not len(folded):
             clauses = replace(clauses, deletes=True)  # a MERGE has a clause, also one that finds nothing
-        table = clauses.source(folded, keyed.key)
-        with arrow_source(spark, table) as effects:
-            merged = merge.merge_into(
-                unless_changed(effects, as_frame(spark, looked_up), keys),
-                keyed.path,
-                lambda view: clauses.statement(view, table, keyed, ranges=False),
-            )
-    return tally if merged is not None else Tally()
+        outcome = merge(
+            spark,
+            Merge(clauses, "large", ranges=False),
+            effect,
+            keyed,
+            lambda effects: unless_changed(effects, as_frame(spark, looked_up), keys),
+        )
+    return tally if outcome.state == "made" else Tally()
 
 
 def raise_one_by_one(spark: SparkSession, keyed: KeyedTarget) -> None:
@@ -91,7 +92,7 @@ def _raise(spark: SparkSession, keyed: KeyedTarget, key: Sequence[Any], expressi
     one = as_frame(spark, pa.table({f"match_{k}": pa.array([value], arrow) for k, value, arrow in matched}))
     first = quoted(keyed.key_names[0])
     found = " AND ".join(f"t.{quoted(name)} = s.match_{k}" for name, k in zip(keyed.key_names, keyed.key, strict=True))
-    merge.merge_into(
+    merge_into(
         one.withColumn("raised", F.expr(expression)),
         keyed.path,
         lambda view: (
