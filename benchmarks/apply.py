@@ -17,12 +17,14 @@ from benchmarks.apply_tables import RANDOM
 from benchmarks.disturbed import in_turn, stolen_s
 from bridge.batch.batch import TableChanges
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.merge_effects import LARGE_BYTES, enable_for_large
+from bridge.lake.commit.execute import enable_vectors
+from bridge.lake.commit.plan import LARGE_BYTES
 from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.schema import spark_schema
-from bridge.lake.table import table_size, table_version
+from bridge.lake.table import table_version
+from bridge.lake.table_facts import KnownTables, read_facts
 from bridge.spark import session
 from bridge.targets.target import Target, target_schema
 
@@ -107,11 +109,10 @@ def make_table(spark: SparkSession, path: str, size: Size) -> Target:
         last = min(first + _FILES_AT_ONCE * _ROWS_PER_FILE, size.rows)
         rows = spark.range(first, last, 1, -(-(last - first) // _ROWS_PER_FILE)).selectExpr(*size.expressions())
         rows.write.format("delta").mode("append").save(path)
-    found = table_size(spark, path)
-    if size.keys == RANDOM and found.size_bytes >= LARGE_BYTES:
+    if size.keys == RANDOM and read_facts(spark, path).size_bytes >= LARGE_BYTES:
         divided = read_table(spark, path).repartitionByRange(size.rows // _ROWS_PER_FILE, "id")
         overwrite_rows(divided.sortWithinPartitions("id"), path)
-    enable_for_large(spark, path, found)  # here, because the RESTORE after the first commit would take it back
+    enable_vectors(spark, path, KnownTables())  # here, because the RESTORE after the first commit would take it back
     return Target("public", Path(path).name, path, target_schema(fields))
 
 

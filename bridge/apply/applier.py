@@ -42,6 +42,7 @@ from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema
+from bridge.lake.table_facts import KnownTables
 from bridge.lake.table_position import check_committed
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
@@ -91,6 +92,7 @@ class Applier:
         self._lost = lost
         self._conflicts = conflicts
         self._local = LocalTables(partial(place_of, context.spark))
+        self._known = KnownTables()
         self._held: list[Batch] = []
         self._kept = ahead_of_origin(self._catalog, self._subscription)
         self._kept_until = max((rel.position for rel in self._kept), default=INVALID)
@@ -276,6 +278,7 @@ class Applier:
                 apply_table(
                     self._spark,
                     changes,
+                    known=self._known,
                     conflict=self._options.conflict,
                     conflicts=lambda conflicts: found.append(with_remote_rows(conflicts, changes)),
                 )

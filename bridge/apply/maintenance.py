@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from bridge.catalog import maintenance as track
 from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
 from bridge.lake.log.history import KEEP_ROWS, Commit
-from bridge.lake.table import CREATED, described_history, forget_size, schema_of, table_version
+from bridge.lake.table import described_history, schema_of, table_version
+from bridge.lake.table_facts import CREATED
 from bridge.runtime import faults
 from bridge.runtime.errors import TargetError
 from bridge.spark import session
@@ -290,7 +291,6 @@ class DeltaTables:
     def optimize(self, path: str) -> None:
         """Compact small files, and files of which many rows are deleted by deletion vectors."""
         self._session.sql(f"OPTIMIZE {sql_name(path)}").collect()
-        forget_size(path)
 
     def vacuum(self, path: str, retention_h: float) -> None:
         """Delete files that no version within the retention has; a retention of the table's own goes first."""

@@ -28,7 +28,8 @@ from bridge.lake.location import knows_catalog
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import spark_type, table_properties
 from bridge.lake.source import as_frame
-from bridge.lake.table import CREATED, forget_size, schema_of, table_version
+from bridge.lake.table import schema_of, table_version
+from bridge.lake.table_facts import CREATED
 from bridge.runtime import faults
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
@@ -72,7 +73,6 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
         properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     laid_out = clauses(layout)
-    forget_size(location)  # of a table that was there before
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
     try:

@@ -18,7 +18,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from bridge.effects.kept_rows import TableVersion
 from bridge.lake.log.local_tables import entry_of, local_folder
 from bridge.lake.source import reads_local_files
-from bridge.lake.table import TableSize, size_with
+from bridge.lake.table_facts import TableFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,17 +77,17 @@ class Transaction:
         return list(self._begun.metadata().schema().fieldNames())
 
     @property
-    def size(self) -> TableSize:
+    def facts(self) -> TableFacts:
         """The table's size and properties."""
         snapshot, metadata = self._begun.snapshot(), self._begun.metadata()
         convert = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
-        # a table that once was clustered counts as such
-        clustered = self._begun.protocol().writerFeatureNames().contains("clustering")
-        return size_with(
+        return TableFacts(
+            snapshot.numOfFiles(),
+            snapshot.sizeInBytes(),
             dict(convert(metadata.configuration())),
-            TableSize(snapshot.numOfFiles(), snapshot.sizeInBytes()),
-            list(convert(metadata.partitionColumns())),
-            clustered=clustered,
+            not metadata.partitionColumns().isEmpty(),
+            # a table that once was clustered counts as such
+            self._begun.protocol().writerFeatureNames().contains("clustering"),
         )
 
     def overwrite(self, rows: DataFrame) -> TableVersion | None:

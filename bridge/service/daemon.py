@@ -196,12 +196,7 @@ class Daemon:
             return 0.0
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
-        hint = (
-            'exit code 52 is a heap that is too small: set a higher "spark.driver.memory" in [spark.conf]'
-            if "52" in lost
-            else "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
-            'set a lower "spark.driver.memory" in [spark.conf], or add memory'
-        )
+        hint = session.lost_hint(lost)
         under_way = SUSPECTS.jvm_died(lost)
         if self._until_caught_up and len(self._deaths) > _DEATHS:
             raise SparkLost(

@@ -21,8 +21,7 @@ from bridge.effects.divided import Spill
 from bridge.effects.events import BEGINS, COMMANDS
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.merge_effects import leaves_missing
+from bridge.lake.commit.conflicts import KeyedTarget, leaves_missing
 from bridge.lake.commit_errors import error_context
 from bridge.lake.location import place_of, read_table
 from bridge.lake.log.local_tables import LocalTables

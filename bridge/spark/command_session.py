@@ -29,9 +29,11 @@ def told() -> Iterator[None]:
     """
     try:
         yield
-    except SPARK_ERRORS as error:
+    except (*SPARK_ERRORS, ConnectionError) as error:  # py4j cannot connect to a JVM that has died
         if (lost := session.lost(error)) is not None:
-            raise SparkLost(session.lost_text(lost)) from error
+            raise SparkLost(session.lost_text(lost), hint=session.lost_hint(lost)) from error
+        if isinstance(error, ConnectionError):
+            raise
         raise TargetError(summary(error)) from error
 
 

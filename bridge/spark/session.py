@@ -220,6 +220,18 @@ def lost_text(lost: str) -> str:
     return f"Spark's JVM has died: {lost}"
 
 
+def lost_hint(lost: str) -> str:
+    """Return what helps against what `died` has found; empty for a Connect server."""
+    if connect.is_used():
+        return ""
+    if "exit code 52" in lost:
+        return 'exit code 52 is a heap that is too small: set a higher "spark.driver.memory" in [spark.conf]'
+    return (
+        "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
+        'set a lower "spark.driver.memory" in [spark.conf], or add memory'
+    )
+
+
 def forget() -> None:
     """Forget a dead JVM, or lost sessions on a Connect server, so that `start` makes others in their place."""
     if connect.is_used():

@@ -23,7 +23,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
-from bridge.lake.commit.sessions import commit_session, work_of_copy
+from bridge.lake.commit.plan import work_of_copy
+from bridge.lake.commit.sessions import commit_session
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import arrow_stream_source, reads_local_files
 from bridge.runtime.errors import PublisherError, SyncError, TargetError

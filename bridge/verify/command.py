@@ -5,6 +5,7 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +20,12 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import STOP_FIRST, is_running, locked
 from bridge.config.each_subscription import each
+from bridge.config.spark_master import local_threads
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime import log
-from bridge.runtime.errors import ConfigError, StateError, VerifyError
+from bridge.runtime.errors import ConfigError, SparkLost, StateError, VerifyError
+from bridge.spark import session
 from bridge.spark.command_session import command_session, told
 from bridge.verify.comparison import document_of, failed_document
 from bridge.verify.source_table import Pace
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from bridge.config.config import Config, Subscription
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
+
+_SPARK_LOG: Final = "verify-spark.log"
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?(|[kMGT])i?B?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -68,6 +73,8 @@ def collect(  # noqa: PLR0913 - options
 ) -> dict[str, Any]:
     """Verify subscriptions, as `--json` prints it.
 
+    If the JVM dies meanwhile, that subscription is verified once more, in another JVM with a task at a time.
+
     Args:
         chosen: The subscriptions.
         tables: `schema.table`, or a table's name; none for all tables.
@@ -88,7 +95,7 @@ def collect(  # noqa: PLR0913 - options
         closing(Catalog(catalog_path(config.state_dir))) as catalog,
         started(config, chosen)
         if started
-        else command_session(config, chosen, log="verify-spark.log", commits=repaired) as spark,
+        else command_session(config, chosen, log=_SPARK_LOG, commits=repaired) as spark,
     ):
         names = [name for subscription in chosen for name in (subscription.name, sync_name(subscription.name))]
         known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
@@ -96,9 +103,25 @@ def collect(  # noqa: PLR0913 - options
         if unknown := [name for name in tables if name not in known]:
             raise VerifyError(f'no subscription follows table "{unknown[0]}"')
 
+        def again() -> None:
+            nonlocal spark
+            spark = _again(config, chosen)
+
         def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
                 _check_finished(catalog, subscription.name)
+                return compared(subscription)
+            try:
+                return compared(subscription)
+            except SparkLost:
+                again()
+            try:
+                return compared(subscription)
+            except SparkLost as error:
+                again()
+                raise VerifyError(error.message, hint=error.hint) from error
+
+        def compared(subscription: Subscription) -> dict[str, Any]:
             with (
                 told(),
                 Publisher(subscription.connection, application_name=f"{subscription.name}_verify") as publisher,
@@ -123,6 +146,16 @@ def collect(  # noqa: PLR0913 - options
 
         documents = each(chosen, verified, lambda subscription, error: failed_document(subscription.name, str(error)))
     return {"subscriptions": documents, "exit_code": _exit_code(documents, named=bool(tables))}
+
+
+def _again(config: Config, chosen: Sequence[Subscription]) -> SparkSession:
+    """Start Spark again after its JVM has died, with a task at a time: then a large row has the heap for itself."""
+    conf = dict(config.spark.conf)
+    if (threads := local_threads(config.spark.master)) is not None:
+        conf["spark.task.cpus"] = threads if threads > 0 else os.cpu_count() or 1
+    session.forget()
+    warehouses = [subscription.warehouse for subscription in chosen]
+    return session.start(config.spark.master, conf, warehouses=warehouses, log=config.state_dir / _SPARK_LOG)
 
 
 def _check_finished(catalog: Catalog, name: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake.commit.merge import merge_into
+from bridge.lake.commit.writes import merge_into
 from bridge.lake.location import place_of, read_table
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped

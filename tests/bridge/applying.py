@@ -8,12 +8,14 @@ import pytest
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.lake import source
-from bridge.lake.commit import merge_effects
+from bridge.lake.commit import plan
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import empty_target
 from tests.bridge.apply.made_worker import Parts
 
-AS_IN_PRODUCTION = frozenset({"test_rewrite", "test_snapshot", "test_stream", "test_suspects"})
+AS_IN_PRODUCTION = frozenset(
+    {"test_execute", "test_plan", "test_replace", "test_snapshot", "test_stream", "test_suspects"}
+)
 """Tests of the way to write small tables anew, and of whole subscriptions."""
 
 
@@ -21,7 +23,7 @@ AS_IN_PRODUCTION = frozenset({"test_rewrite", "test_snapshot", "test_stream", "t
 def merging(request, monkeypatch):
     """Small tables are merged into as large ones are."""
     if request.module.__name__.rpartition(".")[2] not in AS_IN_PRODUCTION:
-        monkeypatch.setattr(merge_effects, "rewrite_joined", lambda *_: None)
+        monkeypatch.setattr(plan, "replaceable", lambda _: False)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bridge.lake.commit import merge_effects
+from bridge.lake.commit import plan
 
 WAYS = ("written anew", "rewritten by key", "merged")
 """What becomes of a small table. With `--every-way` each test goes each way; else its name draws one."""
@@ -21,9 +21,9 @@ def pytest_generate_tests(metafunc):
 def go(way, patch):
     """Have all commits go a way."""
     if way == "rewritten by key":
-        patch.setattr(merge_effects, "LARGE_BYTES", 1)
+        patch.setattr(plan, "LARGE_BYTES", 1)
     if way == "merged":
-        patch.setattr(merge_effects, "rewrite_joined", lambda *_: None)
+        patch.setattr(plan, "replaceable", lambda _: False)
 
 
 @pytest.fixture(autouse=True, scope="module")

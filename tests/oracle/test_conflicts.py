@@ -68,7 +68,7 @@ def test_missing_rows_are_passed_over(spark, publisher, both):
         pytest.param(
             "BEGIN; UPDATE t SET v = 'second' WHERE id = 1; UPDATE t SET id = 10 WHERE id = 2; COMMIT",
             "update_exists",
-            marks=pytest.mark.soak,  # `test_one_by_one` has it, too
+            marks=pytest.mark.soak,  # `test_apply_table_one_by_one` has it
         ),
     ],
 )

@@ -58,7 +58,7 @@ SETUP = """
 """
 
 
-@pytest.mark.soak  # 30 s; `test_conflicts` has a row in the way, and `test_one_by_one` joined batches
+@pytest.mark.soak  # 30 s; `test_conflicts` has a row in the way, and `test_apply_table_one_by_one` joined batches
 @pytest.mark.parametrize(
     ("way", "at_fault"),
     [

@@ -1,20 +1,33 @@
-"""Commits one table's changes of a batch: chooses append, overwrite or MERGE."""
+"""Commits one table's changes of a batch: their net effect; or one by one, where it does not say what they come to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from bridge.effects import fold
 from bridge.effects.conflicts import Tally
+from bridge.effects.events import events
+from bridge.effects.net_effect import NetEffect, shape_of
 from bridge.lake.commit.bag import Bag
 from bridge.lake.commit.conflicts import KeyedTarget
+from bridge.lake.commit.execute import apply_effects, merge, overwrite
+from bridge.lake.commit.merge import Clauses
 from bridge.lake.commit.merge_bag import apply_bag
-from bridge.lake.commit.merge_effects import apply_effects
-from bridge.lake.commit.one_by_one import apply_one_by_one, raise_one_by_one
-from bridge.lake.commit.sessions import commit_session, work_of_append
-from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, overwrite_rows, truncate_table
+from bridge.lake.commit.plan import SMALL_ROWS, Merge, fits_broadcast, work_of_append
+from bridge.lake.commit.sessions import commit_session
+from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
+from bridge.lake.commit_errors import literal
+from bridge.lake.location import read_table
+from bridge.lake.retry import unless_changed
 from bridge.lake.schema import stored_column
 from bridge.lake.source import arrow_source, as_frame
 from bridge.lake.table import existing_schema
+from bridge.lake.table_facts import KnownTables
+from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,12 +43,14 @@ def apply_table(
     spark: SparkSession,
     changes: TableChanges,
     *,
+    known: KnownTables | None = None,
     conflict: Literal["error", "apply_remote"] = "error",
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
     """Commit one mirrored table's changes: nothing, an append, an overwrite, or a MERGE.
 
     Args:
+        known: What earlier commits have left known of tables; None for nothing.
         conflict: If an INSERT or a key change meets an existing row: "error" makes the commit fail, with an error that
             `commit_errors.conflict_of` reads; "apply_remote" overwrites the row.
         conflicts: Called with the conflicts that did not make the commit fail, if there are any.
@@ -52,39 +67,41 @@ def apply_table(
     if changes.truncated:
         existing_schema(spark, path)
     if changes.key:
-        _apply_keyed(spark, changes, conflict, conflicts)
+        _keyed_tally(spark, changes, _keyed(changes, conflict), known or KnownTables()).report(
+            changes.target.qualified_name, [changes.columns[k].name for k in changes.key], conflicts
+        )
     elif changes.inserts_only:
         _append_keyless(spark, changes)
     else:
         generated = frozenset(field.name for field in changes.target.schema if field.filled == "generated")
-        bag = Bag(path, changes.columns, len(changes.changes), changes.fills, generated)
+        bag = Bag(path, changes.columns, fits_broadcast(changes.changes, SMALL_ROWS), changes.fills, generated)
         tally = apply_bag(spark, as_frame(spark, changes.changes), bag, truncated=changes.truncated)
         tally.report(changes.target.qualified_name, bag.names, conflicts, full=True)
 
 
-def _apply_keyed(
-    spark: SparkSession,
-    changes: TableChanges,
-    conflict: Literal["error", "apply_remote"],
-    conflicts: Callable[[Conflicts], None],
-) -> None:
-    """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
-    target = changes.target
-    keyed = KeyedTarget(
-        target.qualified_name,
-        target.path,
+def _keyed(changes: TableChanges, conflict: Literal["error", "apply_remote"]) -> KeyedTarget:
+    return KeyedTarget(
+        changes.target.qualified_name,
+        changes.target.path,
         changes.columns,
         changes.key,
         overwrite=conflict == "apply_remote",
-        keeps_beside=target.keeps_beside(changes.columns),
+        keeps_beside=changes.target.keeps_beside(changes.columns),
     )
-    tally = apply_effects(spark, changes.net_effect(), keyed, truncated=changes.truncated)
-    if tally is None and changes.effect is None:
-        tally = apply_one_by_one(spark, changes.changes, keyed, truncated=changes.truncated)
-    elif tally is None:
-        raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
-        tally = Tally()
-    tally.report(target.qualified_name, keyed.key_names, conflicts)
+
+
+def _keyed_tally(spark: SparkSession, changes: TableChanges, keyed: KeyedTarget, known: KnownTables) -> Tally:
+    """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
+    effect = changes.net_effect()
+    if effect.clear and changes.truncated:
+        return overwrite(commit_session(spark, "large"), effect, keyed)
+    tally = apply_effects(spark, effect, keyed, known) if effect.clear else None
+    if tally is not None:
+        return tally
+    if changes.effect is None:
+        return _one_by_one(spark, changes.changes, keyed, truncated=changes.truncated)
+    _raise_one_by_one(spark, keyed)  # returns if Delta leaves the commit out
+    return Tally()
 
 
 def _append_keyless(spark: SparkSession, changes: TableChanges) -> None:
@@ -103,3 +120,78 @@ def _append_keyless(spark: SparkSession, changes: TableChanges) -> None:
 def _rows(frame: DataFrame, columns: Sequence[TargetColumn]) -> DataFrame:
     """The new rows as the target's columns store them."""
     return frame.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(columns)))
+
+
+# --- One by one -------------------------------------------------------------------------------------------------------
+#
+# Events that do not follow from each other, and a missing row that moves to another key, need the rows that the table
+# has: their keys are looked up, the changes are folded by them, and the commit depends on what was looked up.
+
+
+def _one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget, *, truncated: bool) -> Tally:
+    """Commit changes; returns the conflicts that it bears, none if the table has the batch already.
+
+    Args:
+        changes: In the columns of `TableChanges.changes`.
+        truncated: The target is emptied first.
+    """
+    tally = Tally()
+    types = [column.type.arrow for column in keyed.columns]
+    of_key = {f"{kind}_{k}" for kind in ("new", "old") for k in keyed.key}
+    looked_at = changes.select([name for name in changes.column_names if name in {"seq", "op", "old"} | of_key])
+    touched = events(looked_at, keyed.key)[0].select([f"match_{k}" for k in keyed.key])
+    with arrow_source(spark, touched) as source:
+        keys = keyed.keys_of(read_table(spark, keyed.path)).join(source, keyed.found("match"), "left_semi")
+        looked_up = (keys.limit(0) if truncated else keys).toArrow()
+        present = {fold.key_of_values(row.values()) for row in looked_up.to_pylist()}
+        try:
+            folded = fold.fold(
+                changes, keyed.key, types, present, tally, overwrite=keyed.overwrite, apart=keyed.keeps_beside
+            )
+        except fold.Exists as error:
+            _raise(spark, keyed, error.key, keyed.raising(literal(error.name), "match"))
+            return Tally()
+        effect = NetEffect(folded, shape_of(folded))
+        if truncated:
+            return overwrite(spark, effect, keyed, tally)
+        clauses = Clauses.of(effect, overwrite=keyed.overwrite)
+        if not len(folded):
+            clauses = replace(clauses, deletes=True)  # a MERGE has a clause, also one that finds nothing
+        outcome = merge(
+            spark,
+            Merge(clauses, "large", ranges=False),
+            effect,
+            keyed,
+            lambda effects: unless_changed(effects, as_frame(spark, looked_up), keys),
+        )
+    return tally if outcome.state == "made" else Tally()
+
+
+def _raise_one_by_one(spark: SparkSession, keyed: KeyedTarget) -> None:
+    """Make a commit that fails: the changes have to be made one by one, and are not there any more.
+
+    The error is raised only when effects are applied: Delta may leave the commit out.
+
+    Raises:
+        PySparkException: The changes have to be made one by one.
+    """
+    text = f'the changes of "{keyed.relation}" have to be made one by one: they move a row that is missing'
+    _raise(spark, keyed, (None,) * len(keyed.key), f"CAST(raise_error({literal(text)}) AS {keyed.key_type})")
+
+
+def _raise(spark: SparkSession, keyed: KeyedTarget, key: Sequence[Any], expression: str) -> None:
+    """Make a commit that fails by an expression of the type of the key's first column, unless Delta leaves it out."""
+    types = [keyed.columns[k].type.arrow for k in keyed.key]
+    matched = zip(keyed.key, key, types, strict=True)
+    one = as_frame(spark, pa.table({f"match_{k}": pa.array([value], arrow) for k, value, arrow in matched}))
+    first = quoted(keyed.key_names[0])
+    found = " AND ".join(f"t.{quoted(name)} = s.match_{k}" for name, k in zip(keyed.key_names, keyed.key, strict=True))
+    merge_into(
+        one.withColumn("raised", F.expr(expression)),
+        keyed.path,
+        lambda view: (
+            f"MERGE INTO {sql_name(keyed.path)} AS t USING {view} AS s ON {found} "
+            f"WHEN MATCHED THEN UPDATE SET t.{first} = s.raised "
+            f"WHEN NOT MATCHED THEN INSERT ({first}) VALUES (s.raised)"
+        ),
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import Window, functions as F
 
-from bridge.lake.commit import merge
+from bridge.lake.commit.writes import merge_into
 from bridge.lake.location import read_table
 from bridge.lake.schema import canonical, is_variant, stored, stored_column
 from bridge.lake.source import constant
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from bridge.lake.commit.writes import MergeCounts
     from bridge.targets.target import TargetColumn
-
-_BROADCAST_ROWS = 50_000
-"""Up to this many changes are broadcast to look up the target's rows; beyond, Spark sorts both by all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +30,14 @@ class Bag:
     """A target whose rows have no key.
 
     Attributes:
-        rows: The number of changes; None if unknown.
+        is_small: Whether the changes are broadcast to look up the target's rows; else Spark sorts both by all columns.
         fills: The values of new rows in columns that are not replicated; Delta fills the others.
         generated: Names of columns that Delta computes from the others.
     """
 
     path: str
     columns: tuple[TargetColumn, ...]
-    rows: int | None = None
+    is_small: bool = False
     fills: Mapping[str, pa.Scalar] = field(default_factory=dict)
     generated: frozenset[str] = frozenset()
 
@@ -78,7 +76,7 @@ class Bag:
 
     def small(self, frame: DataFrame) -> DataFrame:
         """Mark the side of a join that comes from the changes for broadcast, if it is small."""
-        return F.broadcast(frame) if self.rows is not None and self.rows <= _BROADCAST_ROWS else frame
+        return F.broadcast(frame) if self.is_small else frame
 
 
 def identity(value: str, arrow: pa.DataType) -> str:
@@ -177,11 +175,9 @@ class BagTable:
         fills = {j: fill for j, fill in zip(self.own, self._fills(), strict=True) if j in self.filled}
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in fills.items()))
 
-    def merge(self, source: DataFrame) -> merge.MergeCounts | None:
+    def merge(self, source: DataFrame) -> MergeCounts | None:
         """Commit deletes and puts; None if the table has the batch already."""
-        return merge.merge_into(
-            source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own, self.filled)
-        )
+        return merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own, self.filled))
 
 
 def merge_statement(view: str, bag: Bag, own: Mapping[int, str], filled: Mapping[int, str]) -> str:

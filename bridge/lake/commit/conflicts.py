@@ -22,6 +22,7 @@ from bridge.effects.events import ARRIVED, BEGINS, INSERTED
 from bridge.lake.commit_errors import raise_conflict
 from bridge.lake.location import read_table
 from bridge.lake.schema import spark_type
+from bridge.lake.source import as_frame
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
@@ -96,10 +97,11 @@ class KeyedTarget:
         return spark_type(self.columns[self.key[0]].type.arrow).simpleString()
 
 
-def any_missing(spark: SparkSession, effects: DataFrame, keyed: KeyedTarget) -> bool:
-    """Whether the target lacks a row that effects are on."""
+def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Whether a row that would move to another key is not there: then that key need not be free, either."""
+    leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
     keys = keyed.keys_of(read_table(spark, keyed.path))
-    return not effects.join(keys, keyed.found("match"), "left_anti").isEmpty()
+    return not as_frame(spark, leaving).join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
 def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:

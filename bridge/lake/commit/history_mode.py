@@ -22,8 +22,7 @@ from pyspark.sql import Window, functions as F
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.bag import stored_identity
-from bridge.lake.commit.merge import merge_into
-from bridge.lake.commit.writes import append_rows
+from bridge.lake.commit.writes import append_rows, merge_into
 from bridge.lake.forms import VALIDITY
 from bridge.lake.location import filled_of, read_table
 from bridge.lake.retry import unless_changed

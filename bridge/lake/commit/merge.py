@@ -1,4 +1,4 @@
-"""Runs a MERGE, which is one commit, and writes that of a net effect, with only the clauses that the effects need.
+"""Writes the MERGE of a net effect, with only the clauses that the effects need.
 
 Delta's work follows the clauses. Without a NOT MATCHED clause it does not need the full outer join of all rows in the
 touched files with the source, which cannot be a broadcast join; a clause less is a condition less for each row.
@@ -17,62 +17,16 @@ from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
 from bridge.lake.commit.key_condition import key_ranges
 from bridge.lake.commit_errors import error_object
-from bridge.lake.location import read_table
 from bridge.lake.schema import stored
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame, SparkSession
-
     from bridge.effects.net_effect import NetEffect, Shape
     from bridge.lake.commit.conflicts import KeyedTarget
-
-_RECENT = 100  # commits that are searched for the last MERGE: other writers may have committed since
+    from bridge.lake.commit.writes import MergeCounts
 
 _LEFT_NONE: Final = "pgbridge_left_none"
 """Marks the error that a row is missing that would move to another key."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergeCounts:
-    """Rows of the target that a MERGE has changed."""
-
-    updated: int
-    deleted: int
-    inserted: int
-
-    def fit(self, shape: Shape, *, overwrite: bool) -> bool:
-        """Whether the MERGE found every row that it had to find, and no other: no conflicts."""
-        if (self.updated, self.deleted, self.inserted) != (shape.puts, shape.deletes, shape.new):
-            return False
-        # a missing row and an existing one, that was not expected, can cancel out in the counts
-        return not overwrite or not ((shape.reborn and shape.new) or (shape.deletes and shape.brief))
-
-
-def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> MergeCounts | None:
-    """Run a MERGE, of which `statement` makes the statement, given the name of a view of `source`.
-
-    Returns:
-        The row counts; None if Delta left the MERGE out, because the table has the batch already.
-    """
-    view = f"pgbridge_effects_{abs(hash(path)):x}"
-    source.createOrReplaceTempView(view)
-    try:
-        rows = source.sparkSession.sql(statement(view)).collect()
-    finally:
-        source.sparkSession.catalog.dropTempView(view)
-    if not rows:
-        return None
-    return MergeCounts(rows[0].num_updated_rows, rows[0].num_deleted_rows, rows[0].num_inserted_rows)
-
-
-def before_merge(spark: SparkSession, path: str) -> DataFrame:
-    """The table's rows before its last MERGE."""
-    history = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
-    last: int = history.selectExpr("max(version)").collect()[0][0]
-    return read_table(spark, path, version=last - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +60,14 @@ class Clauses:
             moves=bool(shape.moved),
             leaves=bool(shape.leaves) and overwrite,
         )
+
+    @staticmethod
+    def fit(shape: Shape, counts: MergeCounts, *, overwrite: bool) -> bool:
+        """Whether a MERGE found every row that it had to find, and no other: no conflicts."""
+        if counts != (shape.puts, shape.deletes, shape.new):
+            return False
+        # a missing row and an existing one, that was not expected, can cancel out in the counts
+        return not overwrite or not ((shape.reborn and shape.new) or (shape.deletes and shape.brief))
 
     def source(self, effects: pa.Table, key: tuple[int, ...]) -> pa.Table:
         """The columns of effects that the clauses use; if no key changes, its values are in `match_<k>` only."""

@@ -7,15 +7,16 @@ companions have the stamp that the subscription's session has (see `stamp.stampe
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from bridge.lake.commit.key_condition import PUSHED_LISTS
 from bridge.lake.log.stamp import copy_stamp
-from bridge.lake.source import PLAN_ROWS
 from bridge.spark.session import companion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from bridge.lake.commit.plan import Work
 
 _IMMUTABLE: Final = {
     # Delta would copy every source that is not a Delta table, in case it changes between its passes.
@@ -26,8 +27,6 @@ _SMALL: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-
-
 _TINY: Final = {
     # To generate and compile code takes longer than to compute some thousand rows without.
     "spark.sql.codegen.wholeStage": "false",
@@ -38,17 +37,6 @@ _SHARED: Final = {
     # megabytes one of two tasks would get seven, and so would one of the table's files.
     "spark.sql.files.openCostInBytes": str(64 << 10),
 }
-_TINY_ROWS: Final = 2_500
-"""More rows than this, of the source or the target, are not tiny."""
-_TINY_BYTES: Final = 256 << 10
-"""A target whose files are larger is not tiny."""
-_ROW_BYTES: Final = 200  # on the server's disk, for want of a better guess
-
-Work = Literal["tiny", "small", "keys", "large", "copy"]
-"""How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and
-target have at most some thousand rows. Keys: as small, and the target's rows are found by a `key_condition`. Copy: many
-rows come from one file, which tasks share."""
-
 _SETTINGS: Final = MappingProxyType(
     {
         "tiny": _IMMUTABLE | _SMALL | _TINY,
@@ -65,19 +53,3 @@ def commit_session(spark: SparkSession, work: Work) -> SparkSession:
     session = companion(spark, work, _SETTINGS[work])
     copy_stamp(spark, session)
     return session
-
-
-def is_tiny(rows: int, table_bytes: int) -> bool:
-    """Whether so many effects on a table of this size are tiny."""
-    return rows <= _TINY_ROWS and table_bytes <= _TINY_BYTES
-
-
-def work_of_append(rows: int) -> Work:
-    """How much it is to append so many rows."""
-    return "tiny" if rows <= _TINY_ROWS else "small" if rows <= PLAN_ROWS else "large"
-
-
-def work_of_copy(table_bytes: int) -> Work:
-    """How much it is to copy a table of this size on the server's disk."""
-    work = work_of_append(table_bytes // _ROW_BYTES)
-    return "copy" if work == "large" else work

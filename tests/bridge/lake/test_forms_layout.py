@@ -8,7 +8,8 @@ from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.forms import layout_of, partition_columns
 from bridge.lake.location import read_table
-from bridge.lake.table import read_target_schema, table_size
+from bridge.lake.table import read_target_schema
+from bridge.lake.table_facts import read_facts
 from bridge.runtime.warehouse import Layout
 from protocol.values.types import Place
 
@@ -42,7 +43,7 @@ def test_overwrites_keep_the_layout(spark, location, layout, request):
 
     assert layout_of(spark, location) == layout
     assert set(partition_columns(spark, location)) == set(layout.partition_by)
-    assert not table_size(spark, location).plain
+    assert not read_facts(spark, location).plain
     places = {field.name: field.place for field in read_target_schema(spark, location) or ()}
     assert places["a b;c"] is (Place.PARTITION if layout.partition_by else Place.COLUMN)
     overwrite_rows(rows, location)

@@ -20,7 +20,7 @@ from bridge.batch.batch import Batch
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.effects.events import INSERT, UPDATE
-from bridge.lake.commit import merge
+from bridge.lake.commit import writes
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed, retry_commit, unless_changed
@@ -86,10 +86,10 @@ class Merging:
                 time.sleep(0.02)
             return id_
 
-        merge_into = merge.merge_into
+        merge_into = writes.merge_into
         holding = F.udf(held, "bigint")
         monkeypatch.setattr(
-            merge,
+            writes,
             "merge_into",
             lambda source, *rest: merge_into(
                 source.coalesce(1).withColumn("match_0", holding(F.col("match_0"))), *rest

@@ -5,13 +5,11 @@ import pytest
 
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import NO_OLD, UPDATE
-from bridge.lake import table
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
-from bridge.lake.table import TableSize, schema_of, table_size
+from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve
 
@@ -43,54 +41,3 @@ def test_schema_of_tells_nothing_from_something_else(spark, tmp_path):
     schema = schema_of(spark, str(tmp_path / "t"))
     assert schema is not None
     assert schema.fieldNames() == ["id"]
-
-
-def test_the_size_is_asked_for_now_and_then(spark, tmp_path):
-    """It helps to choose a way; an old answer only makes a commit slower."""
-    path = str(tmp_path / "t")
-    frame = spark.createDataFrame([(1,)], "id long")
-    create_table(spark, path, frame.schema)
-    assert table_size(spark, path) == TableSize(0, 0, vectors_undecided=True, plain=True)
-    append_rows(frame, path)
-    sizes = [table_size(spark, path) for _ in range(table._LOOK_AGAIN_AFTER)]
-    assert {size.files for size in sizes[:-1]} == {0}
-    assert sizes[-1].files == 1
-    assert sizes[-1].size_bytes > 100
-
-
-VECTORS = "'delta.enableDeletionVectors' = 'true'"
-
-
-@pytest.mark.parametrize(
-    ("layout", "statements"),
-    [
-        (NO_LAYOUT, []),
-        (Layout(partition_by=("region",)), []),
-        (Layout(cluster_by=("id",)), []),
-        (Layout(cluster_by=("id",)), ["ALTER TABLE {} CLUSTER BY NONE"]),
-        (NO_LAYOUT, [f"ALTER TABLE {{}} SET TBLPROPERTIES ({VECTORS})", "DELETE FROM {} WHERE id = 1"]),
-        (NO_LAYOUT, ["ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"]),
-        (NO_LAYOUT, ["ALTER TABLE {} UNSET TBLPROPERTIES ('pgbridge.created')"]),
-    ],
-)
-def test_the_size_of_a_local_table_is_read_from_its_log(spark, tmp_path, monkeypatch, layout, statements):
-    """It says the same as Spark does."""
-    path = str(tmp_path / "t")
-    frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, "c")], "id long, region string")
-    create_table(spark, path, frame.schema, layout)
-    append_rows(frame, path)
-    for statement in statements:
-        spark.sql(statement.format(f"delta.`{path}`")).collect()
-    asked = table._described_size(spark, path)
-    monkeypatch.setattr(table, "_described_size", lambda *_: pytest.fail("Spark was asked"))
-    assert table_size(spark, path) == asked
-
-
-@pytest.mark.parametrize("text", [None, "{}", '{"metadata": {}, "domainMetadata": [], "numFiles": 1}', "[]", "cut"])
-def test_spark_is_asked_for_the_size_if_the_writer_of_the_log_has_not_said_it(spark, tmp_path, text):
-    path = tmp_path / "t"
-    frame = spark.createDataFrame([(1,)], "id long")
-    create_table(spark, str(path), frame.schema)
-    checksum = path / "_delta_log" / f"{0:020}.crc"
-    checksum.unlink() if text is None else checksum.write_text(text)
-    assert table_size(spark, str(path)) == TableSize(0, 0, vectors_undecided=True, plain=True)

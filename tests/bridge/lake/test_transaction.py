@@ -11,7 +11,8 @@ from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table import forget_size, table_size, table_version
+from bridge.lake.table import table_version
+from bridge.lake.table_facts import read_facts
 from bridge.lake.transaction import RowCounter, can_begin, transaction
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
@@ -25,13 +26,12 @@ def path(spark, tmp_path):
     frame = spark.range(10).toDF("id").coalesce(1)
     create_table(spark, made, frame.schema)
     append_rows(frame, made)
-    forget_size(made)
     return made
 
 
 def test_it_knows_the_table(spark, path):
     with transaction(spark, path) as begun:
-        assert (begun.read_version, begun.columns, begun.size) == (1, ["id"], table_size(spark, path))
+        assert (begun.read_version, begun.columns, begun.facts) == (1, ["id"], read_facts(spark, path))
 
 
 def test_tables_of_catalogs_and_object_stores_have_none(spark, path):

@@ -2,7 +2,8 @@
 
 from bridge.catalog.catalog_rows import RelRow
 from bridge.lake.forms import layout_of
-from bridge.lake.table import read_target_schema, table_size
+from bridge.lake.table import read_target_schema
+from bridge.lake.table_facts import read_facts
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.sync.made_tables import make_table
 from bridge.targets.target import TargetColumn
@@ -16,4 +17,4 @@ def test_a_made_table_has_its_layout(spark, tmp_path):
         rel = RelRow("public", "t", "i", INVALID, str(tmp_path / str(number)), 1)
         made = make_table(spark, rel, columns, "mirror", layout)
         assert (made, layout_of(spark, rel.path)) == (read_target_schema(spark, rel.path), layout)
-        assert table_size(spark, rel.path).plain == (layout == NO_LAYOUT), "others must not be written anew"
+        assert read_facts(spark, rel.path).plain == (layout == NO_LAYOUT), "others must not be written anew"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,6 +12,7 @@ from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.lock import locked
 from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import ConfigError, PublisherError, StateError
+from bridge.spark import session
 from bridge.verify import command
 from protocol.lsn import Lsn
 
@@ -87,6 +88,45 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
     assert document["exit_code"] == command.UNVERIFIED
     with pytest.raises(PublisherError):
         command.collect(config, chosen[:1], started=spark)
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkeypatch, deaths):
+    """A table with large rows may need the heap for itself; if that does not do either, the others are verified."""
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP}, spark={"master": "local[3]"})
+    chosen = [SHOP.model_copy(update={"name": name}) for name in ("large", "fine")]
+    used, started = [], []
+
+    class Verified:
+        def __init__(self, spark, catalog, subscription, *_, **__):
+            self.name = subscription.name
+            used.append((spark, self.name))
+
+        def run(self, _):
+            if self.name == "large" and len(used) <= deaths:
+                raise ConnectionRefusedError(111, "Connection refused")
+            return Lsn(1), []
+
+    def start(master, conf, **_):
+        started.append((master, conf.get("spark.task.cpus")))
+        return f"spark {len(started)}"
+
+    monkeypatch.setattr(command, "Publisher", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("bridge.apply.published.Published.read", lambda *_: None)
+    monkeypatch.setattr(command, "Verification", Verified)
+    for name, made in {
+        "start": start, "stop": lambda _: None, "forget": lambda: None, "lost": lambda _: "it ended with exit code 52",
+    }.items():  # fmt: skip
+        monkeypatch.setattr(session, name, made)
+    document = command.collect(config, chosen)
+    error = document["subscriptions"][0].get("error")
+    assert started == [("local[3]", None)] + [("local[3]", 3)] * deaths
+    assert used == [("spark 1", "large"), ("spark 2", "large"), (f"spark {deaths + 1}", "fine")]
+    if deaths == 1:
+        assert (error, document["exit_code"]) == (None, command.EQUAL)
+    else:
+        assert error.startswith("Spark's JVM has died: it ended with exit code 52")
+        assert document["exit_code"] == command.UNVERIFIED
 
 
 def table(**fields):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bridge.catalog.lock import locked
 from bridge.config.config import Config
-from bridge.lake.commit import merge
+from bridge.lake.commit import writes
 from bridge.runtime.errors import VerifyError
 from bridge.spark.session import fork
 from bridge.verify import command, table_comparison, target, verification
@@ -319,7 +319,7 @@ def test_rows_that_another_writer_changes_meanwhile_are_not_repaired(publisher, 
     def merge_into(*args):
         if waiting:
             other.sql(waiting.pop()).collect()
-        return merge.merge_into(*args)
+        return writes.merge_into(*args)
 
     monkeypatch.setattr(target, "merge_into", merge_into)
     refused = tables_of(verified(bridge, repaired=True))["public.t"]

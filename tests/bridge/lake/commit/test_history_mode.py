@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake.commit import history_mode, merge
+from bridge.lake.commit import history_mode, writes
 from bridge.lake.commit.history_mode import apply_versions
 from bridge.lake.ddl import create_table
 from bridge.lake.forms import delta_schema
@@ -72,7 +72,7 @@ def test_a_value_that_moves_is_looked_up_again_if_another_writer_changes_it(
     def merge_into(*args):
         if waiting:
             spark.sql(waiting.pop()).collect()
-        return merge.merge_into(*args)
+        return writes.merge_into(*args)
 
     monkeypatch.setattr(history_mode, "merge_into", merge_into)
     moved = {"old_0": 1, "new_0": 4, "unchanged_1": True, "commit_lsn": 20}

@@ -11,7 +11,8 @@ import pytest
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.merge import Clauses, MergeCounts, before_merge, leaving_clause, left_none, merge_into
+from bridge.lake.commit.merge import Clauses, leaving_clause, left_none
+from bridge.lake.commit.writes import MergeCounts, merge_into, version_before_merge
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.source import as_frame
 from bridge.lake.table import table_version
@@ -141,16 +142,16 @@ def test_a_merge_is_left_out_the_second_time(spark, tmp_path):
     with stamped(session, STAMP):
         assert merged(session, path, "I1 U2") is None
     assert rows_at(spark, path) == [(1, "old"), (2, "x")]
-    assert sorted(map(tuple, before_merge(spark, path).collect())) == [(1, "old")]
+    assert version_before_merge(spark, path) == 0
     assert table_version(spark, path) == 2
 
 
 def test_the_counts_show_conflicts():
     """All that has to be found is found, and nothing else; unless a missing row and another one can cancel out."""
     shape = effect_of("U1 D2 I3").shape
-    assert MergeCounts(1, 1, 1).fit(shape, overwrite=False)
-    assert not MergeCounts(1, 0, 1).fit(shape, overwrite=False)
-    assert MergeCounts(1, 1, 1).fit(shape, overwrite=True)
+    assert Clauses.fit(shape, MergeCounts(1, 1, 1), overwrite=False)
+    assert not Clauses.fit(shape, MergeCounts(1, 0, 1), overwrite=False)
+    assert Clauses.fit(shape, MergeCounts(1, 1, 1), overwrite=True)
     cancel = effect_of("D2 I4 D4").shape
-    assert MergeCounts(0, 1, 0).fit(cancel, overwrite=False)
-    assert not MergeCounts(0, 1, 0).fit(cancel, overwrite=True)
+    assert Clauses.fit(cancel, MergeCounts(0, 1, 0), overwrite=False)
+    assert not Clauses.fit(cancel, MergeCounts(0, 1, 0), overwrite=True)

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from bridge.batch.batch import TableChanges
 from bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.lake.commit import merge
+from bridge.lake.commit import bag, writes
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.merge_bag import settle
 from bridge.lake.commit.writes import append_rows
@@ -272,8 +272,8 @@ def meanwhile(spark, monkeypatch):
                 rows.clear()
             return original(source, path, statement)
 
-        original = merge.merge_into
-        monkeypatch.setattr(merge, "merge_into", merge_into)
+        original = writes.merge_into
+        monkeypatch.setattr(bag, "merge_into", merge_into)
 
     return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.lake.commit.sessions import commit_session, work_of_append, work_of_copy
+from bridge.lake.commit.sessions import commit_session
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
@@ -63,23 +63,3 @@ def test_tiny_work_compiles_nothing(spark, tmp_path):
     compiled("tiny", 2)  # reads the table's log
     assert compiled("tiny", 3) == 0
     assert compiled("small", 4) > 0
-
-
-def test_work_follows_the_number_of_rows():
-    assert [work_of_append(rows) for rows in (1, 2_500, 2_501, 50_000, 50_001)] == [
-        "tiny",
-        "tiny",
-        "small",
-        "small",
-        "large",
-    ]
-
-
-def test_work_follows_the_size_of_a_table():
-    assert [work_of_copy(size_bytes) for size_bytes in (0, 500_000, 600_000, 10_000_000, 11_000_000)] == [
-        "tiny",
-        "tiny",
-        "small",
-        "small",
-        "copy",
-    ]

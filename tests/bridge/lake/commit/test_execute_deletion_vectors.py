@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 
 from bridge.batch.batch import Batch
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit import merge_effects
+from bridge.lake.commit import plan
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.table import forget_size, table_size, table_version
+from bridge.lake.table import table_version
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
 from protocol.lsn import Lsn
@@ -33,7 +33,7 @@ def target(spark, tmp_path):
 
 @pytest.fixture
 def every_size_is_large(monkeypatch):
-    monkeypatch.setattr(merge_effects, "LARGE_BYTES", 1)
+    monkeypatch.setattr(plan, "LARGE_BYTES", 1)
 
 
 def vectors(spark, target):
@@ -77,7 +77,6 @@ def test_a_small_table_is_left_as_it_is(spark, catalog, target):
 )
 def test_tables_are_left_to_whoever_decided_or_created_them(spark, catalog, target, statement):
     spark.sql(f"ALTER TABLE delta.`{target.path}` {statement}").collect()
-    forget_size(target.path)
     applier(spark, catalog).apply(batch(changes(target, (UPDATE, None, 1, "new"))))
     assert vectors(spark, target) != "true"
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
@@ -85,9 +84,10 @@ def test_tables_are_left_to_whoever_decided_or_created_them(spark, catalog, targ
 
 @pytest.mark.usefixtures("every_size_is_large")
 def test_a_decision_since_the_last_look_counts(spark, catalog, target):
-    table_size(spark, target.path)
+    bridge = applier(spark, catalog)
+    bridge._known.facts(spark, target.path)
     spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{PROPERTY}' = 'false')").collect()
-    applier(spark, catalog).apply(batch(changes(target, (UPDATE, None, 1, "new"))))
+    bridge.apply(batch(changes(target, (UPDATE, None, 1, "new"))))
     assert vectors(spark, target) == "false"
 
 
@@ -133,7 +133,6 @@ def test_a_restore_to_before_the_property_takes_it_back(spark, catalog, target):
     spark.sql(f"RESTORE TABLE delta.`{target.path}` TO VERSION AS OF {version}").collect()
     assert (content(spark, target), vectors(spark, target)) == (ROWS, None)
     again = Batch(Lsn(0x20), Lsn(0x30), Lsn(0x28), 8, 1, 1, [changes(target, (DELETE, 2, None, None))])
-    forget_size(target.path)
     applier(spark, catalog).apply(again)
     assert content(spark, target) == [(1, "old"), (3, "old")]
     assert last(spark, target) == ("MERGE", "1")

@@ -1,4 +1,6 @@
-"""Commits to a table of a file or two by joining its rows with a batch's effects, and writing what comes of them.
+"""Replaces a table's rows, all of them or those with some keys, by what a batch's effects make of them.
+
+All rows of a table of a file or two are joined with the effects, and what comes of them is written.
 
 A MERGE reads the table twice, first to find the files that it touches, and shuffles them if there are new rows. With
 random keys it touches both files anyway. Here the table is read once, and each task writes what it reads.
@@ -13,23 +15,23 @@ The rows of a tiny table are kept: while it has the version that they are of, Sp
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window, functions as F
-from pyspark.sql.utils import is_remote
+from pyspark.sql import (
+    Window,
+    functions as F,
+)
 
-from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
-from bridge.lake.commit.key_condition import key_condition
-from bridge.lake.commit.sessions import commit_session, is_tiny
+from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
+from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
 from bridge.lake.commit_errors import error_object
 from bridge.lake.location import overwrite_where, read_table
 from bridge.lake.schema import has_variant, stored_column
 from bridge.lake.source import arrow_source
-from bridge.lake.table import still_vectors
-from bridge.lake.transaction import RowCounter, can_begin, transaction
+from bridge.lake.table_facts import only_vectors, properties_now
+from bridge.lake.transaction import RowCounter, transaction
 from bridge.spark.outcome import SPARK_ERRORS
 from bridge.targets.location import quoted
 
@@ -38,64 +40,34 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from bridge.effects.kept_rows import KeptRows
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.table import TableSize
     from bridge.lake.transaction import Transaction
-
-_MOST_FILES: Final = 2
-_MOST_BYTES: Final = 64 << 20
-"""Of a larger table, or one of more files, a MERGE may leave out files that it does not touch."""
-
-_MOST_EFFECTS: Final = 50_000
-"""More are not broadcast."""
 
 _VARYING: Final = ("string", "binary", "array", "map", "struct")
 """Types, by the beginning of their names in Spark, whose values have no fixed length."""
 _FIXED_BYTES: Final = 8
 """Of a value of another type; of a text, beside its characters."""
 
-_KEPT: Final = KeptRows()
-
 _EXISTS: Final = "pgbridge_exists"
 """Marks the error that a row is there which begins in the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A commit that was made, or left out by Delta.
-
-    Attributes:
-        as_expected: Each row that effects are on was there; also if Delta has left the commit out.
-        read_version: The version that it replaced.
-    """
-
-    as_expected: bool
-    read_version: int
-
-
-def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, size: TableSize) -> Joined | None:
-    """Commit a net effect to a table of a file or two, if no row is in the way of one that begins.
+def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: KeptRows | None) -> Outcome:
+    """Replace a table's rows by what effects make of them, unless a row is in the way of one that begins.
 
     Args:
-        effect: The net effect, of at least one row; clear.
-        size: Its size, now or some calls ago.
-
-    Returns:
-        What became of the commit; None if nothing is committed.
+        kept: The rows of tiny tables, of which this is one; None if it is not.
     """
-    if not (_fits(size) and can_begin(spark, keyed.path) and _is_simple(effect, overwrite=keyed.overwrite)):
-        return None
-    tiny = is_tiny(len(effect.table), size.size_bytes)
-    session = commit_session(spark, "tiny" if tiny else "small")
     with transaction(session, keyed.path) as begun:
-        if not _fits(begun.size) or sorted(begun.columns) != sorted(keyed.names):
-            return None  # a MERGE keeps the values of other columns
-        if tiny and _overwrite_kept(session, begun, effect, keyed):
-            return Joined(as_expected=True, read_version=begun.read_version)
+        if not replaceable(begun.facts) or sorted(begun.columns) != sorted(keyed.names):
+            return Outcome("refused")  # a MERGE keeps the values of other columns
+        if kept is not None and _replace_kept(session, begun, effect, keyed, kept):
+            return Outcome("made")
         table = read_table(session, keyed.path)
         if has_variant(table.schema):
-            return None
+            return Outcome("refused")
         with arrow_source(session, keyed.source_of(effect)) as effects:
             updated, deleted = RowCounter(session), RowCounter(session)
             try:
@@ -103,12 +75,16 @@ def rewrite_joined(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, s
             except SPARK_ERRORS as error:
                 if error_object(error, _EXISTS) is None:
                     raise
-                return None
-            wanted = effect.shape.puts, effect.shape.deletes
-            return Joined(made is None or (updated.rows, deleted.rows) == wanted, begun.read_version)
+                return Outcome("refused")
+            if made is None:
+                return Outcome("left out")
+            as_expected = (updated.rows, deleted.rows) == (effect.shape.puts, effect.shape.deletes)
+            return Outcome("made", None if as_expected else begun.read_version)
 
 
-def _overwrite_kept(session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget) -> bool:
+def _replace_kept(
+    session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget, kept: KeptRows
+) -> bool:
     """Commit by writing what the effects make of the kept rows, or of rows that are read to be kept from now on.
 
     Returns:
@@ -116,32 +92,32 @@ def _overwrite_kept(session: SparkSession, begun: Transaction, effect: NetEffect
         are too many to be kept.
     """
     before = begun.read
-    if before.table_id in _KEPT.too_many:
+    if before.table_id in kept.too_many:
         return False
-    rows = _KEPT.get(before)
+    rows = kept.get(before)
     types = {column.name: column.type.arrow for column in keyed.columns}
     if rows is None or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
         # another thread collects it, and Delta's transaction is this one's: so the version is named
         table = read_table(session, keyed.path, version=before.version)
         if has_variant(table.schema) or not _fits_memory(table):
-            _KEPT.too_many.add(before.table_id)
+            kept.too_many.add(before.table_id)
             return False
         rows = table.toArrow()
         if dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
             return False
-        _KEPT.put(before, rows)
+        kept.put(before, rows)
     # a relation's columns may have another order than before, without a commit to the table
     after = rows_after(rows.select(keyed.names), effect.table, keyed.key, keyed.names, keyed.values_of(effect))
     if after is None:
         return False
     if not are_few(after):
-        _KEPT.too_many.add(before.table_id)
+        kept.too_many.add(before.table_id)
         return False
     # renamed here: Parquet does not allow each name
     with arrow_source(session, after.rename_columns([f"c{i}" for i in range(after.num_columns)])) as source:
         written = begun.overwrite(source.toDF(*after.column_names).coalesce(1))
     if written is not None and written.version == before.version + 1:  # or Delta has put another commit before it
-        _KEPT.put(written, after)
+        kept.put(written, after)
     return True
 
 
@@ -155,17 +131,6 @@ def _fits_memory(table: DataFrame) -> bool:
             size_bytes += F.coalesce(F.octet_length(text), F.lit(0))
     rows, all_bytes = table.agg(F.count("*"), F.coalesce(F.sum(size_bytes), F.lit(0))).collect()[0]
     return bool(rows <= MOST_ROWS and all_bytes <= MOST_BYTES)
-
-
-def _is_simple(effect: NetEffect, *, overwrite: bool) -> bool:
-    """Whether they are few, a row that is missing changes nothing, and one that is there must not be if it begins."""
-    shape = effect.shape
-    replaces = overwrite and (shape.new or shape.brief)
-    return len(effect.table) <= _MOST_EFFECTS and not (shape.leaves or shape.reborn or replaces)
-
-
-def _fits(size: TableSize) -> bool:
-    return size.plain and size.files <= _MOST_FILES and size.size_bytes <= _MOST_BYTES
 
 
 def _rows(
@@ -201,7 +166,7 @@ def _rows(
     rows = met.select(*columns)
     if shape.new:
         new = effects.filter("begins AND NOT ended").select(*map(stored_column, values, keyed.columns)).coalesce(1)
-        rows = rows.unionByName(new).coalesce(_MOST_FILES)
+        rows = rows.unionByName(new).coalesce(MOST_FILES)
     return rows
 
 
@@ -214,34 +179,19 @@ def _rows(
 # the check is part of the commit: it reads the version that Delta deletes from, and if another writer changes these
 # rows meanwhile, Delta makes the commit fail.
 
-MOST_KEYS: Final = 5_000
-MOST_KEY_BYTES: Final = 512 << 10
-"""More are not looked for so. Delta's log has the condition, too, which is about twice as long as the keys."""
-
 _OTHER_ROWS: Final = "pgbridge_other_rows"
 """Marks the error that the table has other rows than the effects are on."""
 
 
-def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, size: TableSize) -> bool:
-    """Commit a net effect to a table with deletion vectors, if it has each row that the effects are on, and no other.
+def replace_where(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, condition: str) -> Outcome:
+    """Replace the rows that meet a condition, if they are each row that the effects are on, and no other.
 
     Args:
-        effect: The net effect, of at least one row; clear.
-
-    Returns:
-        Whether it is committed, or Delta has left it out, because the table has the batch already. If not, nothing is.
+        condition: It is met by the rows with the effects' keys.
     """
-    if is_remote() or not size.vectors or len(keyed.key) != 1 or len(effect.table) > MOST_KEYS:
-        return False  # a Connect server would send the condition back with each plan
-    key = keyed.key[0]
-    keys = effect.table[f"match_{key}"].drop_null()
-    condition = key_condition(quoted(keyed.names[key]), keys) if keys.nbytes <= MOST_KEY_BYTES else None
-    if condition is None:
-        return False
-    session = commit_session(spark, "keys")
     table = read_table(session, keyed.path)
-    if sorted(table.columns) != sorted(keyed.names) or not still_vectors(session, keyed.path):
-        return False  # a MERGE keeps the values of other columns, and a change data feed shows its updates as such
+    if sorted(table.columns) != sorted(keyed.names) or not only_vectors(properties_now(session, keyed.path)):
+        return Outcome("refused")  # a MERGE keeps other columns' values, and a change data feed shows its updates
     with arrow_source(session, keyed.source_of(effect)) as effects:
         try:
             overwrite_where(
@@ -250,8 +200,8 @@ def rewrite_keys(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, siz
         except SPARK_ERRORS as error:
             if error_object(error, _OTHER_ROWS) is None:
                 raise
-            return False
-    return True
+            return Outcome("refused")
+    return Outcome("made")
 
 
 def _rows_of_keys(effects: DataFrame, before: DataFrame, keyed: KeyedTarget, values: Sequence[str]) -> DataFrame:

@@ -16,7 +16,7 @@ from bridge.batch.batch import TableChanges
 from bridge.batch.growing_batch import GrowingTable
 from bridge.effects.conflicts import Conflict, Conflicts
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit import merge
+from bridge.lake.commit import writes
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.writes import append_rows
 from bridge.lake.commit_errors import conflict_of
@@ -291,8 +291,8 @@ def meanwhile(spark, monkeypatch):
                 spark.sql(waiting.pop().format(f"delta.`{path}`")).collect()
             return original(source, path, made)
 
-        original = merge.merge_into
-        monkeypatch.setattr(merge, "merge_into", merge_into)
+        original = writes.merge_into
+        monkeypatch.setattr(writes, "merge_into", merge_into)
 
     return run
 

@@ -1,0 +1,259 @@
+"""Carries out commits of net effects to keyed tables: tries the ways that the plan gives, and judges the outcome.
+
+Conflicts are found by the commit itself, not before it (see `bridge.lake.commit.conflicts`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
+
+from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
+from bridge.effects.events import BEGINS, INSERTED
+from bridge.effects.net_effect import reborn_apart
+from bridge.lake.commit import writes
+from bridge.lake.commit.conflicts import conflicts, leaves_missing
+from bridge.lake.commit.key_condition import least_and_greatest
+from bridge.lake.commit.merge import left_none
+from bridge.lake.commit.plan import (
+    Abilities,
+    Append,
+    Merge,
+    Outcome,
+    Replace,
+    ReplaceWhere,
+    commits,
+    fits_broadcast,
+    wants_vectors,
+)
+from bridge.lake.commit.replace import replace_all, replace_where
+from bridge.lake.commit.sessions import commit_session
+from bridge.lake.commit_errors import conflict_of, literal
+from bridge.lake.location import read_table
+from bridge.lake.schema import stored_column
+from bridge.lake.source import arrow_source, arrow_stream_source, as_frame
+from bridge.lake.table import table_version
+from bridge.lake.transaction import can_begin
+from bridge.runtime import faults
+from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.session import companion
+from bridge.targets.location import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from bridge.effects.net_effect import NetEffect
+    from bridge.lake.commit.conflicts import KeyedTarget
+    from bridge.lake.commit.plan import Commit
+    from bridge.lake.table_facts import KnownTables, TableFacts
+
+
+def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, known: KnownTables) -> Tally | None:
+    """Commit a net effect.
+
+    Args:
+        effect: The net effect, of at least one row; clear.
+
+    Returns:
+        The conflicts that did not make the commit fail; none if the table has the batch already. None, with nothing
+        committed, if the result depends on each change in turn.
+    """
+    if keyed.keeps_beside:
+        effect = reborn_apart(effect)
+
+    def facts() -> TableFacts:
+        enable_vectors(spark, keyed.path, known)
+        return known.facts(spark, keyed.path)
+
+    for commit in commits(effect, keyed, facts, Abilities(can_begin(spark, keyed.path), not is_remote())):
+        outcome = _carried_out(spark, commit, effect, keyed, known)
+        if outcome.state != "refused":
+            return Tally() if outcome.met is None else _conflicts(spark, effect, keyed, outcome.met)
+    return None
+
+
+def _carried_out(
+    spark: SparkSession, commit: Commit, effect: NetEffect, keyed: KeyedTarget, known: KnownTables
+) -> Outcome:
+    match commit:
+        case Append(work):
+            return append(commit_session(spark, work), effect, keyed)
+        case ReplaceWhere(condition):
+            return replace_where(commit_session(spark, "keys"), effect, keyed, condition)
+        case Replace(tiny):
+            session = commit_session(spark, "tiny" if tiny else "small")
+            return replace_all(session, effect, keyed, known.kept if tiny else None)
+        case Merge():
+            return merge(commit_session(spark, commit.work), commit, effect, keyed)
+
+
+def _conflicts(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, version: int) -> Tally:
+    """Count the conflicts with the rows that the target had before the commit."""
+    columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]
+    met = effect.table.select(columns).append_column("first", effect.table["first"].cast(pa.int16()))
+    return conflicts(as_frame(spark, met), keyed.keys_of(read_table(spark, keyed.path, version=version)), keyed)
+
+
+# --- MERGE ------------------------------------------------------------------------------------------------------------
+
+
+def merge(
+    session: SparkSession,
+    commit: Merge,
+    effect: NetEffect,
+    keyed: KeyedTarget,
+    relying: Callable[[DataFrame], DataFrame] = lambda source: source,
+) -> Outcome:
+    """Commit effects by a MERGE.
+
+    Args:
+        relying: Makes of the source one that fails if what the effects rely on has changed.
+    """
+    clauses = commit.clauses
+    table = clauses.source(effect.table, keyed.key)
+    try:
+        with arrow_source(session, table) as source:
+            merged = writes.merge_into(
+                relying(F.broadcast(source) if fits_broadcast(table) else source),
+                keyed.path,
+                lambda view: clauses.statement(view, table, keyed, ranges=commit.ranges),
+            )
+    except SPARK_ERRORS as error:
+        if left_none(error):
+            return Outcome("refused")
+        if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
+            return Outcome(
+                "refused"
+            )  # perhaps no conflict: a row that is missing does not come to the key that is taken
+        raise
+    if merged is None:
+        return Outcome("left out")
+    if clauses.fit(effect.shape, merged, overwrite=keyed.overwrite):
+        return Outcome("made")
+    return Outcome("made", writes.version_before_merge(session, keyed.path))
+
+
+def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> None:
+    """Give a table deletion vectors, if it is large, pgbridge created it, and nobody has decided otherwise.
+
+    The property is set in a commit of its own, before the batch's commit and without its stamp: neither does Delta take
+    the ALTER TABLE for the batch, nor does an undo revert it.
+    """
+    if not wants_vectors(known.facts(spark, path)):
+        return
+    known.forget(path)  # somebody may have decided since
+    if wants_vectors(known.facts(spark, path)):
+        unstamped = companion(spark, "unstamped", {})
+        unstamped.sql(
+            f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        ).collect()
+        known.forget(path)
+        faults.reach("vectors_enabled")
+
+
+# --- An overwrite, after TRUNCATE -------------------------------------------------------------------------------------
+
+
+def overwrite(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, tally: Tally | None = None) -> Tally:
+    """Overwrite the truncated target with the rows that begin in the batch; other effects have no row to act on.
+
+    Args:
+        tally: The conflicts, if they are known; None to count those with an empty target.
+
+    Returns:
+        The conflicts; none if the table has the batch already.
+    """
+    tally = _none_there(effect.table, keyed) if tally is None else tally
+    names = [f"new_{i}" for i in range(len(keyed.columns))]
+    schema = effect.table.select(names).schema
+    born = (
+        batch.filter(pc.and_not(batch["born"], batch["ended"])).select(names) for batch in effect.table.to_batches()
+    )
+    before = table_version(session, keyed.path) if tally.counts else 0
+    with arrow_stream_source(session, schema, born) as source:
+        # renamed here: Parquet does not allow each name
+        rows = source.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(keyed.columns)))
+        writes.overwrite_rows(rows, keyed.path)
+    return tally if tally.counts and table_version(session, keyed.path) > before else Tally()
+
+
+def _none_there(effects: pa.Table, keyed: KeyedTarget) -> Tally:
+    """Count the conflicts with an empty target."""
+    tally = Tally()
+    old = ~np.isin(effects["first"].to_numpy(), BEGINS)
+    for name, column in ((UPDATE_MISSING, "updates"), (DELETE_MISSING, "deletes")):
+        counts = np.where(old, effects[column].to_numpy(), 0)
+        missing = np.flatnonzero(counts)
+        if len(missing):
+            keys = effects.select([f"match_{k}" for k in keyed.key]).take(pa.array(missing[:EXAMPLES]))
+            tally.counts[name] = int(counts.sum())
+            tally.keys[name] = [tuple(row.values()) for row in keys.to_pylist()]
+    return tally
+
+
+# --- An append --------------------------------------------------------------------------------------------------------
+
+
+def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Outcome:
+    """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
+
+    A row that also ends in the batch is not appended, but must not be there either.
+    """
+    first = effect.table["first"].cast(pa.int16())
+    effects = effect.table.select([*keyed.columns_of(effect), "ended"]).append_column("first", first)
+    with arrow_source(session, effects) as source:
+        wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
+        if fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
+            wanted = F.broadcast(wanted)
+        kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
+        rows = kept.select(*map(stored_column, keyed.values_of(effect), keyed.columns))
+        if len(effects) <= writes.ONE_FILE_ROWS:
+            rows = rows.coalesce(1)
+        bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
+        target = _between(keyed.keys_of(read_table(session, keyed.path)), keyed, bounds)
+        name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
+        writes.append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema)), keyed.path)
+    return Outcome("made")
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """The least and the greatest value; None for types that have no such bounds."""
+    return least_and_greatest(values) if _has_bounds(values.type) else None
+
+
+def _has_bounds(arrow: pa.DataType) -> bool:
+    """Whether Arrow, Python and Delta's statistics order the type's values alike."""
+    tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_decimal, pa.types.is_date)
+    return any(test(arrow) for test in tests)
+
+
+def _between(target: DataFrame, keyed: KeyedTarget, bounds: Sequence[tuple[Any, Any] | None]) -> DataFrame:
+    """The keys within bounds, so that Delta leaves out files without them."""
+    for k, bound in zip(keyed.key, bounds, strict=True):
+        if bound is not None and None not in bound:
+            target = target.filter(F.col(f"t_{k}").between(F.lit(bound[0]), F.lit(bound[1])))
+    return target
+
+
+def _in_the_way(target: DataFrame, wanted: DataFrame, keyed: KeyedTarget, name: str, schema: StructType) -> DataFrame:
+    """Rows of a schema, of which there never is one: computing the first one raises the conflict.
+
+    The target's keys are in `t_<k>`, those that it must not have in `s_<k>`.
+    """
+    exists = target.join(wanted, keyed.found("s"))
+    return exists.select(
+        *(
+            (F.expr(keyed.raising(name, "t")) if i == keyed.key[0] else F.lit(None))
+            .cast(schema[column].dataType)
+            .alias(column)
+            for i, column in enumerate(keyed.names)
+        )
+    )

@@ -1,0 +1,166 @@
+"""What commits to a Delta table are planned by: how large it is, and what its properties say.
+
+An old answer only makes a commit slower: what a commit relies on is looked at in its own transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.utils import is_remote
+
+from bridge.effects.kept_rows import KeptRows
+from bridge.lake.log.local_tables import checksum_of, latest_version, log_of
+from bridge.targets.location import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+CREATED: Final = "pgbridge.created"
+"""The property, with the value true, of tables that pgbridge created."""
+
+_VECTORS: Final = "delta.enableDeletionVectors"
+_CLUSTERING: Final = "delta.clustering"
+
+_PLAIN: Final = ("pgbridge.", "delta.checkpointInterval", "delta.columnMapping.", "delta.constraints.")
+"""Properties that mean the same for each way to write rows."""
+
+_PROTOCOL: Final = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
+"""What a table's protocol has, which SHOW TBLPROPERTIES lists among the properties."""
+
+_SAME: Final = frozenset(
+    {
+        "delta.dataSkippingNumIndexedCols",
+        "delta.deletedFileRetentionDuration",
+        "delta.enableTypeWidening",
+        "delta.logRetentionDuration",
+    }
+)
+"""Properties that mean the same for a MERGE and for rewriting rows by their keys."""
+
+_LOOK_AGAIN_AFTER: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table's size and layout.
+
+    Attributes:
+        files: The number of its data files.
+        size_bytes: Their size.
+        partitioned: Whether it has partition columns.
+        clustered: Whether it has clustering columns, or, as a transaction sees it, once had some.
+    """
+
+    files: int
+    size_bytes: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    partitioned: bool = False
+    clustered: bool = False
+
+    @property
+    def created(self) -> bool:
+        """Whether pgbridge created it."""
+        return self.properties.get(CREATED) == "true"
+
+    @property
+    def vectors_undecided(self) -> bool:
+        """Whether pgbridge created it, and no property says whether it has deletion vectors."""
+        return self.created and _VECTORS not in self.properties
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing tells a MERGE from an overwrite: no change data feed, partitions or the like."""
+        return self.created and not (self.partitioned or self.clustered or _others(self.properties))
+
+    @property
+    def vectors(self) -> bool:
+        """Whether it has deletion vectors, and else nothing that tells a MERGE from rewriting rows by their keys."""
+        return self.created and not self.partitioned and only_vectors(self.properties)
+
+
+def _others(properties: Mapping[str, str]) -> set[str]:
+    return {name for name in properties if not name.startswith(_PLAIN)}
+
+
+def only_vectors(properties: Mapping[str, str]) -> bool:
+    """Whether deletion vectors are all that the properties say of how rows are written."""
+    return _others(properties) - _SAME == {_VECTORS} and properties[_VECTORS] == "true"
+
+
+def properties_now(spark: SparkSession, path: str) -> dict[str, str]:
+    """The properties that the table has now; no job."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {sql_name(path)}").collect()
+    return {row.key: row.value for row in rows if not row.key.startswith(_PROTOCOL)}
+
+
+class KnownTables:
+    """What a writer knows of the tables that it commits to, in several threads.
+
+    Attributes:
+        kept: The rows of tiny tables.
+    """
+
+    def __init__(self) -> None:
+        self.kept = KeptRows()
+        self._facts = dict[str, tuple[TableFacts, int]]()
+
+    def facts(self, spark: SparkSession, path: str) -> TableFacts:
+        """The table's facts, now or some calls ago, for asking may take two jobs."""
+        facts, calls = self._facts.get(path, (None, 0))
+        if facts is None or calls >= _LOOK_AGAIN_AFTER:
+            facts, calls = read_facts(spark, path), 0
+        self._facts[path] = facts, calls + 1
+        return facts
+
+    def forget(self, path: str) -> None:
+        """Make `facts` ask again."""
+        self._facts.pop(path, None)
+
+
+def read_facts(spark: SparkSession, path: str) -> TableFacts:
+    """The table's facts as of its latest version."""
+    return _facts_in_log(path) or _described(spark, path)
+
+
+def _described(spark: SparkSession, path: str) -> TableFacts:
+    wanted = ("numFiles", "sizeInBytes", "properties", "partitionColumns", "clusteringColumns")
+    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").select(*wanted).collect()[0]
+    return TableFacts(
+        detail.numFiles,
+        detail.sizeInBytes,
+        detail.properties,
+        bool(detail.partitionColumns),
+        bool(detail.clusteringColumns),
+    )
+
+
+def _facts_in_log(path: str) -> TableFacts | None:
+    """The facts by the checksum of the latest version of a local table; None if there is none."""
+    log = log_of(path)  # not of a catalog's table, which may be another one by now
+    if log is None or is_remote():
+        return None
+    version = latest_version(log)
+    checksum = checksum_of(log, version) if version >= 0 else None
+    if checksum is None:
+        return None
+    try:
+        metadata = checksum["metadata"]
+        clustered = any(
+            json.loads(domain["configuration"])["clusteringColumns"]
+            for domain in checksum["domainMetadata"]
+            if domain["domain"] == _CLUSTERING and not domain["removed"]
+        )
+        return TableFacts(
+            checksum["numFiles"],
+            checksum["tableSizeBytes"],
+            dict(metadata["configuration"]),
+            bool(metadata["partitionColumns"]),
+            clustered,
+        )
+    except (KeyError, TypeError, ValueError):  # of another writer
+        return None

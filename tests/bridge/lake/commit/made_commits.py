@@ -1,0 +1,162 @@
+"""Tables to commit to, each a copy of one that was made once, and the way that each commit went."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from bridge.batch.batch import TableChanges
+from bridge.effects.events import DELETE, INSERT, UPDATE
+from bridge.lake.commit import execute, plan
+from bridge.lake.commit.apply_table import apply_table
+from bridge.lake.commit.plan import Merge, Replace, ReplaceWhere
+from bridge.lake.ddl import create_table
+from bridge.lake.schema import target_schema_of
+from bridge.lake.table_facts import KnownTables
+from bridge.targets.target import Target, TargetColumn
+from protocol.values.types import resolve
+from tests.bridge.apply.made_targets import changes_of, content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from bridge.lake.commit.plan import Commit, Outcome
+
+BIGINT, TEXT = 20, 25
+NAMES = ("match_0", "begins", "n")
+"""Of the columns: those of effects have such names, too."""
+
+ROWS = (("a", "old", 1), ("b", "old", 2), ("c", None, 3))
+
+VECTORS = ", ".join(f"'{name}' = 'true'" for name in ("delta.enableDeletionVectors", "pgbridge.created"))
+
+WAYS = ("kept", "joined", "by key", "merged")
+"""With a tiny table's rows kept; with its rows read and joined; by the effects' keys; by a MERGE."""
+
+
+class Carried(NamedTuple):
+    """A commit that was tried, and what became of it; None if it failed."""
+
+    way: str
+    outcome: Outcome | None
+
+
+class Commits:
+    """Commits go one way, if it may do.
+
+    Args:
+        folder: The folder of this test's tables.
+        base: The folder of those that they are copies of.
+
+    Attributes:
+        carried: Those that were tried.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, base: Path, way: str, patch: pytest.MonkeyPatch) -> None:
+        self.spark, self.way, self.carried = spark, way, list[Carried]()
+        self.known = KnownTables()
+        self._folder, self._base = folder, base
+        planned, carried_out = plan.commits, execute._carried_out
+
+        def commits(*args: Any) -> Iterator[Commit]:
+            for commit in planned(*args):
+                if isinstance(commit, Replace) and way in {"kept", "joined"}:
+                    yield Replace(tiny=way == "kept")
+                elif not isinstance(commit, Replace):
+                    yield commit
+
+        def noted(spark: SparkSession, commit: Commit, *args: Any) -> Outcome:
+            name = {Replace: "replaced", ReplaceWhere: "by key", Merge: "merged"}.get(type(commit), "appended")
+            self.carried.append(Carried(name, None))
+            outcome = carried_out(spark, commit, *args)
+            self.carried[-1] = Carried(name, outcome)
+            return outcome
+
+        patch.setattr(execute, "commits", commits)
+        patch.setattr(execute, "_carried_out", noted)
+
+    def table(
+        self, rows: Sequence[tuple[Any, ...]] = ROWS, *, key: int = TEXT, name: str = "t", files: int = 1
+    ) -> Target:
+        """A table of a key, a note and a number; with deletion vectors, if commits go by key."""
+        path = self._folder / name
+        made, schema = _made(self.spark, self._base, tuple(rows), key, files, vectors=self.way == "by key")
+        shutil.copytree(made, path)
+        return Target("public", name, str(path), schema)
+
+    def apply(self, changes: TableChanges, session: SparkSession | None = None, **options: Any) -> list[dict[str, int]]:
+        """Commit changes; returns the conflicts that were counted."""
+        counted = list[dict[str, int]]()
+        apply_table(
+            session or self.spark,
+            changes,
+            known=self.known,
+            conflicts=lambda c: counted.append(dict(c.counts)),
+            **options,
+        )
+        return counted
+
+    def content(self, target: Target) -> list[tuple[Any, ...]]:
+        """The table's rows, sorted."""
+        return content(self.spark, target)
+
+    def went(self, *outcomes: str) -> None:
+        """Check how the last commits went, each as `way`, or by a MERGE after `refused`."""
+        ways = {"kept": "replaced", "joined": "replaced"}
+        tried = [(one.way, one.outcome.state if one.outcome else "failed") for one in self.carried]
+        wanted = list[tuple[str, str]]()
+        for outcome in outcomes:
+            wanted.append((ways.get(self.way, self.way), outcome))
+            if outcome == "refused" and self.way != "merged":
+                wanted.append(("merged", "made"))
+        assert tried == wanted
+        self.carried.clear()
+
+
+@cache
+def _made(
+    spark: SparkSession, base: Path, rows: tuple[Any, ...], key: int, files: int, *, vectors: bool
+) -> tuple[Path, Any]:
+    kinds = {TEXT: "string", BIGINT: "long"}
+    frame = spark.createDataFrame(list(rows), f"`{NAMES[0]}` {kinds[key]}, `{NAMES[1]}` string, `{NAMES[2]}` long")
+    path = base / f"table{_made.cache_info().currsize}"
+    create_table(spark, str(path), frame.schema)
+    if vectors:
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({VECTORS})").collect()
+    frame.coalesce(files).writeTo(f"delta.`{path}`").append()
+    return path, target_schema_of(frame.schema)
+
+
+def changes(target: Target, *rows: tuple[Any, ...], key: tuple[int, ...] = (0,)) -> TableChanges:
+    """Changes of (op, old key, key, note, n)."""
+    of_key = BIGINT if target.schema[0].arrow == pa.int64() else TEXT
+    oids = (of_key, TEXT, BIGINT)
+    columns = tuple(TargetColumn(name, resolve(oid, -1)) for name, oid in zip(NAMES, oids, strict=True))
+    return TableChanges(target, columns, key, changes_of(rows, target.schema[0].arrow, pa.string(), pa.int64()))
+
+
+def update(key: Any, note: str | None, n: int = 0) -> tuple[Any, ...]:
+    """An UPDATE."""
+    return UPDATE, None, key, note, n
+
+
+def insert(key: Any, note: str | None, n: int = 0) -> tuple[Any, ...]:
+    """An INSERT."""
+    return INSERT, None, key, note, n
+
+
+def delete(key: Any) -> tuple[Any, ...]:
+    """A DELETE."""
+    return DELETE, key, None, None, None
+
+
+def move(old: Any, key: Any, note: str = "moved") -> tuple[Any, ...]:
+    """An UPDATE of the key."""
+    return UPDATE, old, key, note, 0
