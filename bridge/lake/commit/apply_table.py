@@ -157,14 +157,14 @@ def _one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget, *, t
         clauses = Clauses.of(effect, overwrite=keyed.overwrite)
         if not len(folded):
             clauses = replace(clauses, deletes=True)  # a MERGE has a clause, also one that finds nothing
-        outcome = merge(
+        merged = merge(
             spark,
             Merge(clauses, "large", ranges=False),
             effect,
             keyed,
             lambda effects: unless_changed(effects, as_frame(spark, looked_up), keys),
         )
-    return tally if outcome.state == "made" else Tally()
+    return tally if merged is not None else Tally()
 
 
 def _raise_one_by_one(spark: SparkSession, keyed: KeyedTarget) -> None:

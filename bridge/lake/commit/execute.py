@@ -68,12 +68,8 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     """
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
-
-    def facts() -> TableFacts:
-        enable_vectors(spark, keyed.path, known)
-        return known.facts(spark, keyed.path)
-
-    for commit in commits(effect, keyed, facts, Abilities(can_begin(spark, keyed.path), not is_remote())):
+    abilities = Abilities(can_begin(spark, keyed.path), not is_remote())
+    for commit in commits(effect, keyed, lambda: enable_vectors(spark, keyed.path, known), abilities):
         outcome = _carried_out(spark, commit, effect, keyed, known)
         if outcome.state != "refused":
             return Tally() if outcome.met is None else _conflicts(spark, effect, keyed, outcome.met)
@@ -92,7 +88,7 @@ def _carried_out(
             session = commit_session(spark, "tiny" if tiny else "small")
             return replace_all(session, effect, keyed, known.kept if tiny else None)
         case Merge():
-            return merge(commit_session(spark, commit.work), commit, effect, keyed)
+            return _merge_unless_missing(commit_session(spark, commit.work), commit, effect, keyed)
 
 
 def _conflicts(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, version: int) -> Tally:
@@ -111,52 +107,63 @@ def merge(
     effect: NetEffect,
     keyed: KeyedTarget,
     relying: Callable[[DataFrame], DataFrame] = lambda source: source,
-) -> Outcome:
+) -> writes.MergeCounts | None:
     """Commit effects by a MERGE.
 
     Args:
         relying: Makes of the source one that fails if what the effects rely on has changed.
+
+    Returns:
+        The row counts; None if Delta left the MERGE out.
     """
     clauses = commit.clauses
     table = clauses.source(effect.table, keyed.key)
+    with arrow_source(session, table) as source:
+        return writes.merge_into(
+            relying(F.broadcast(source) if fits_broadcast(table) else source),
+            keyed.path,
+            lambda view: clauses.statement(view, table, keyed, ranges=commit.ranges),
+        )
+
+
+def _merge_unless_missing(session: SparkSession, commit: Merge, effect: NetEffect, keyed: KeyedTarget) -> Outcome:
+    """Commit by a MERGE, unless a row is missing that would move: the result then depends on each change in turn."""
     try:
-        with arrow_source(session, table) as source:
-            merged = writes.merge_into(
-                relying(F.broadcast(source) if fits_broadcast(table) else source),
-                keyed.path,
-                lambda view: clauses.statement(view, table, keyed, ranges=commit.ranges),
-            )
+        merged = merge(session, commit, effect, keyed)
     except SPARK_ERRORS as error:
         if left_none(error):
             return Outcome("refused")
         if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
-            return Outcome(
-                "refused"
-            )  # perhaps no conflict: a row that is missing does not come to the key that is taken
+            # perhaps no conflict: a row that is missing does not come to the key that is taken
+            return Outcome("refused")
         raise
     if merged is None:
         return Outcome("left out")
-    if clauses.fit(effect.shape, merged, overwrite=keyed.overwrite):
+    if commit.clauses.fit(effect.shape, merged, overwrite=keyed.overwrite):
         return Outcome("made")
     return Outcome("made", writes.version_before_merge(session, keyed.path))
 
 
-def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> None:
+def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> TableFacts:
     """Give a table deletion vectors, if it is large, pgbridge created it, and nobody has decided otherwise.
 
     The property is set in a commit of its own, before the batch's commit and without its stamp: neither does Delta take
     the ALTER TABLE for the batch, nor does an undo revert it.
+
+    Returns:
+        The table's facts.
     """
-    if not wants_vectors(known.facts(spark, path)):
-        return
-    known.forget(path)  # somebody may have decided since
-    if wants_vectors(known.facts(spark, path)):
-        unstamped = companion(spark, "unstamped", {})
-        unstamped.sql(
-            f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-        ).collect()
-        known.forget(path)
-        faults.reach("vectors_enabled")
+    facts = known.facts(spark, path)
+    if wants_vectors(facts):
+        known.forget(path)  # somebody may have decided since
+        facts = known.facts(spark, path)
+    if not wants_vectors(facts):
+        return facts
+    unstamped = companion(spark, "unstamped", {})
+    unstamped.sql(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')").collect()
+    known.forget(path)
+    faults.reach("vectors_enabled")
+    return known.facts(spark, path)
 
 
 # --- An overwrite, after TRUNCATE -------------------------------------------------------------------------------------
