@@ -33,7 +33,6 @@ from benchmarks import (
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
-from bridge.demo.programs import EmbeddedPostgresError
 from bridge.demo.server import EmbeddedPostgres
 from bridge.runtime.errors import BridgeError
 
@@ -287,7 +286,7 @@ def _failures_in_words() -> Iterator[None]:
     """Write a failure to standard error, and exit with 1."""
     try:
         yield
-    except (BenchmarkError, BridgeError, EmbeddedPostgresError) as error:
+    except (BenchmarkError, BridgeError) as error:
         typer.echo(f"benchmarks: {error}", err=True)
         sys.exit(1)
 

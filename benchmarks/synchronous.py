@@ -93,7 +93,7 @@ def measure(
         with closing(Child(bridge.config_file, folder / "daemon.log")) as child, closing(bridge.catalog()) as catalog:
             end_s = time.monotonic() + _COPY_S
             while not is_copied(catalog):
-                if not child.running or time.monotonic() > end_s:
+                if child.status is not None or time.monotonic() > end_s:
                     raise BenchmarkError(f"the tables are not copied:\n{child.log_tail()}")
                 time.sleep(_POLL_S)
             _set_standby(publisher, NAME)

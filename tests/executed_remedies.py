@@ -263,7 +263,7 @@ ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "check/machine.py": {
         "{remedies.install(": "downloads packages",
     },
-    "demo/show.py": {
+    "demo/programs.py": {
         "run: {remedies.install(": "downloads packages",
     },
     "lake/ddl.py": {

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from pytest_postgresql import factories
 from pytest_postgresql.config import get_config
 
-from bridge.demo.programs import EmbeddedPostgresError, Programs
+from bridge.demo.programs import Account, EmbeddedPostgresError, Programs
 from bridge.demo.server import EmbeddedPostgres
 from tests.oracle.native import disable, text_rows
 
@@ -221,10 +221,10 @@ def pytest_report_header(config: pytest.Config) -> str:
         return "postgresql: none (--fast)"
     if not _foreign_server(config):
         try:
-            programs = Programs.find()
+            said = Programs.find().run("postgres", "--version").strip()
+            return f"postgresql: private server, {said}, user {Account.choose().name}"
         except EmbeddedPostgresError as error:
-            return f"postgresql: none ({error})"
-        return f"postgresql: private server {programs.version}, user {programs.account.name}"
+            return f"postgresql: none ({error.message})"
     place = {
         key: config.getoption(f"postgresql_{key}") or config.getini(f"postgresql_{key}")
         for key in ("host", "port", "user", "password")

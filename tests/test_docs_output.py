@@ -8,14 +8,13 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from bridge.commands import origin, publications, status
-from bridge.demo.proof import Verdict
-from bridge.demo.screen import render_verdicts
 from bridge.runtime import remedies
 from bridge.service.cli import app
 from bridge.skipped.replay import Preview, RowPreview, TablePreview, lines_of
@@ -84,6 +83,19 @@ def printed(renderable: object) -> list[str]:
     return [line.rstrip() for line in output.getvalue().rstrip().splitlines()]
 
 
+def verified(relation: str, rows: int) -> dict[str, Any]:
+    """A table of `pgbridge verify --json` that is equal."""
+    nothing: dict[str, Any] = {
+        "could_not": None,
+        "changelog": False,
+        "left_out": 0,
+        "partly": False,
+        "differences": {},
+        "shown": [],
+    }
+    return {"relation": relation, "rows": rows, "equal": True} | nothing
+
+
 # --- the demo -------------------------------------------------------------------------------------------------------
 
 
@@ -100,12 +112,14 @@ def test_demo_tells_the_events():
 
 def test_demo_prints_the_verdicts():
     lines = [line for line in demo_lines() if not re.match(r" *\d+ s  ", line)]
-    rows = [line.split() for line in lines[1:]]
-    verdicts = [
-        Verdict(subscription, table, int(count.replace(",", "")), int(columns), Path(), ())
-        for subscription, table, columns, count, _ in rows
-    ]
-    assert lines == printed(render_verdicts(verdicts))
+    subscriptions: list[dict[str, Any]] = []
+    for words in (line.split() for line in lines):
+        if words[1:3] == ["as", "of"]:
+            subscriptions.append({"subscription": words[0].rstrip(":"), "lsn": words[3], "tables": []})
+        elif words[0] != "table":
+            rows = int(words[1].replace(",", ""))
+            subscriptions[-1]["tables"].append(verified(words[0], rows))
+    assert lines == printed(verify.render({"subscriptions": subscriptions}))
 
 
 def test_a_changed_event_would_be_seen():
@@ -259,14 +273,8 @@ def test_snapshot():
 def test_verify():
     """tests/bridge/verify/test_verification.py plants these differences, and finds them."""
     columns = {"total": {"source": "99.99", "delta": "120.00"}}
-    table = {
-        "relation": "public.orders",
-        "rows": 8000,
+    table = verified("public.orders", 8000) | {
         "equal": False,
-        "could_not": None,
-        "changelog": False,
-        "left_out": 0,
-        "partly": False,
         "differences": {"changed": 1, "missing": 1},
         "shown": [
             {"outcome": "missing", "key": {"id": "7"}, "columns": {}},

@@ -120,7 +120,6 @@ RULES = (
             "bridge/source/*",
             "bridge/verify/target.py",
             "bridge/verify/target.py",
-            "bridge/demo/*",
         ),
         in_types=False,
     ),
@@ -236,6 +235,7 @@ UNREACHABLE = (
     Unreachable("bridge.track", frozenset({"psycopg", *_SPARK}), "the command line reads the catalog without Spark"),
     Unreachable("bridge.receive", _SPARK, "the server's side; commands ask it without Spark"),
     Unreachable("bridge.commands", _SPARK, "commands answer without waiting for Spark"),
+    Unreachable("bridge.demo", _SPARK, "what it starts has Spark"),
 )
 
 

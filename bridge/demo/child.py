@@ -6,34 +6,38 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from bridge.runtime.errors import BridgeError
+from bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PROGRAM = __name__.removesuffix(".demo.child")  # in a wheel the package has another name
+_PROGRAM: Final = __name__.removesuffix(".demo.child")  # in a wheel the package has another name
 _STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
-_LOG_LINES = 15
+_LOG_LINES: Final = 15
 
 # A shell in the child's process group: the group keeps its number as long as the shell lives. If we are killed, its
 # standard input is closed, and it kills the group: Python, Spark's JVM and itself.
-_KEEPER = "read -r _; kill -s KILL 0"
+_KEEPER: Final = "read -r _; kill -s KILL 0"
 
 
-class Child:
+class Child(Closing):
     """`pgbridge run` with a configuration file, in a process group of its own that Ctrl-C does not reach.
 
     Args:
         log: The file that its output is added to.
+        command: Another command.
     """
 
-    def __init__(self, config_file: Path, log: Path) -> None:
+    def __init__(self, config_file: Path, log: Path, command: str = "run") -> None:
+        self._command = command
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _PROGRAM, "run", "--config", config_file],
+                [sys.executable, "-m", _PROGRAM, command, "--config", config_file],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -49,9 +53,9 @@ class Child:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.poll()
 
     def check(self) -> None:
         """Raise an error if the process has ended.
@@ -59,11 +63,12 @@ class Child:
         Raises:
             BridgeError: With its exit status and the end of its log.
         """
-        if not self.running:
-            raise BridgeError(
-                f"pgbridge has ended, with status {self._process.returncode};"
-                f" the end of {self._log}:\n{self.log_tail()}"
-            )
+        if self.status is not None:
+            raise self._failure()
+
+    def _failure(self) -> BridgeError:
+        how = f"still runs, as process {self.pid}" if self.status is None else f"has ended, with status {self.status}"
+        return BridgeError(f"pgbridge {self._command} {how}; the end of {self._log}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
         """The last lines of the log."""
@@ -74,25 +79,17 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> int:
-        """Send SIGTERM, wait for the end of the current batch and of the process, and return the exit status."""
-        if self.running:
-            self._process.send_signal(signal.SIGTERM)
-        return self.wait(_STOP_S)
-
-    def wait(self, timeout_s: float) -> int:
-        """Wait for the end, and return the exit status.
+    def stop(self) -> None:
+        """Send SIGTERM, and wait for the end of the current batch and of the process.
 
         Raises:
-            BridgeError: It has not ended after that time.
+            BridgeError: It has not ended after a minute, or its exit status is not 0.
         """
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise BridgeError(
-                f"pgbridge (process {self.pid}) has not ended after {timeout_s:g} s;"
-                f" the end of {self._log}:\n{self.log_tail()}"
-            ) from None
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
+        if self.status != 0:
+            raise self._failure()
 
     def close(self) -> None:
         """Kill every process of the group that is left."""

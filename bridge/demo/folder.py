@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 MARKER: Final = ".pgbridge-demo"
 """An empty file that marks a folder as the demo's."""
 
-SUBSCRIPTIONS: Final = {"shop": "shop_pub", "vip": "vip_pub"}
-"""The demo's subscriptions, and the publication of each."""
-
-_CONFIG = """\
+_CONFIG: Final = """\
 # Written by `pgbridge demo`. The private server ends with the demo; the Delta tables stay.
 state_dir = "state"
 
@@ -33,8 +30,6 @@ master = "local[2]"
 # a heap that begins small
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC \
 -XX:MetaspaceSize=256m -Xms1g -XX:NewSize=400m"
-"spark.driver.host" = "127.0.0.1"
-"spark.driver.bindAddress" = "127.0.0.1"
 "spark.local.dir" = {scratch}
 "spark.sql.warehouse.dir" = {scratch}
 
@@ -60,8 +55,7 @@ class DemoFolder:
         config_file: pgbridge.toml.
         lake: The folder of the Delta tables.
         log: The daemon's log.
-        spark_log: Spark's output when the demo itself reads the tables.
-        scratch: Spark's working files.
+        proof: What `pgbridge verify` has printed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -69,8 +63,8 @@ class DemoFolder:
         self.config_file = self.directory / "pgbridge.toml"
         self.lake = self.directory / "lake"
         self.log = self.directory / "daemon.log"
-        self.spark_log = self.directory / "spark.log"
-        self.scratch = self.directory / "scratch"
+        self.proof = self.directory / "verify.txt"
+        self._scratch = self.directory / "scratch"
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -95,26 +89,20 @@ class DemoFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BridgeError(f"another demo runs in {self.directory}") from None
-            self._clear()
+            # the files of a demo, and no others that may be in the folder
+            for folder in (self.lake, self.directory / "state", self._scratch):
+                if folder.exists():
+                    shutil.rmtree(folder)
+            for path in (self.config_file, self.log, self.proof):
+                path.unlink(missing_ok=True)
             try:
                 yield
             finally:
-                shutil.rmtree(self.scratch, ignore_errors=True)
-
-    def _clear(self) -> None:
-        """Remove the files of a demo, and no others that may be in the folder."""
-        for folder in (self.lake, self.directory / "state", self.scratch):
-            if folder.exists():
-                shutil.rmtree(folder)
-        for file in (self.config_file, self.log, self.spark_log):
-            file.unlink(missing_ok=True)
+                shutil.rmtree(self._scratch, ignore_errors=True)
 
     def write_config(self, connection: str) -> None:
         """Write pgbridge.toml with both subscriptions."""
-        text = _CONFIG.format(connection=_toml(connection), scratch=_toml(str(self.scratch)))
+        # a string in TOML has JSON's escapes but no surrogates
+        values = {"connection": connection, "scratch": str(self._scratch)}
+        text = _CONFIG.format(**{key: json.dumps(value, ensure_ascii=False) for key, value in values.items()})
         self.config_file.write_text(text, encoding="utf-8")
-
-
-def _toml(text: str) -> str:
-    """Return a string in TOML, which has JSON's escapes but no surrogates."""
-    return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The command line: arguments, help and exit codes. `bridge.commands` does the work; only `run` and `demo` load Spark.
+"""The command line: arguments, help and exit codes. `bridge.commands` does the work; Spark is loaded where it is used.
 
 Exit codes: 0 for success, 1 for an error, 2 for wrong arguments or a wrong configuration, 3 when Spark is lost.
 """

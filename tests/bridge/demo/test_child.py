@@ -7,11 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bridge.demo import child as module
 from bridge.demo.child import Child
 from bridge.runtime.errors import BridgeError
 
@@ -67,60 +67,43 @@ def patient(program, tmp_path, status: int = 0) -> tuple[Child, int]:
     return made, int(pidfile.read_text(encoding="utf-8"))
 
 
-def test_runs_pgbridge_run_and_logs(program, tmp_path):
-    made, _ = patient(program, tmp_path)
-    with closing(made):
-        made.check()
-        assert made.running
-        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml"
-
-
-@pytest.mark.parametrize("status", [0, 7])
-def test_stop_is_sigterm_and_returns_the_status(program, tmp_path, status):
-    made, _ = patient(program, tmp_path, status)
-    with closing(made):
-        assert made.stop() == status
-        assert made.log_tail().endswith("stopping")
-        assert made.stop() == status
-
-
-def test_close_ends_the_whole_group(program, tmp_path):
+def test_runs_pgbridge_until_sigterm_and_logs(program, tmp_path):
     made, grandchild = patient(program, tmp_path)
-    made.close()
+    with made:
+        assert made.status is None
+        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml"
+        made.stop()
+        assert made.log_tail().endswith("\nstopping")
     assert eventually(lambda: not alive(grandchild))
-    assert not made.running
-    made.close()
+
+
+def test_end_with_an_error_is_told_with_the_log(program, tmp_path):
+    made, _ = patient(program, tmp_path, 7)
+    told = r"(?s)pgbridge run has ended, with status 7; .*log:\nstarted.*stopping"
+    with made, pytest.raises(BridgeError, match=told):
+        made.stop()
+    with pytest.raises(BridgeError, match=told):
+        made.check()
+
+
+def test_one_that_does_not_end_is_an_error_with_the_log(program, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_STOP_S", 0.2)
+    program("trap '' TERM; echo deaf; sleep 300")
+    with Child(tmp_path / "c.toml", tmp_path / "log") as made:
+        assert eventually(lambda: made.log_tail() == "deaf")
+        with pytest.raises(BridgeError, match=r"(?s)still runs, as process \d+; .*deaf"):
+            made.stop()
+    assert not alive(made.pid)
 
 
 def test_kill_ends_this_process_only_and_close_the_rest(program, tmp_path):
     made, grandchild = patient(program, tmp_path)
     made.kill()
-    assert not made.running
+    assert made.status == -signal.SIGKILL
     assert alive(grandchild)
     made.close()
     assert eventually(lambda: not alive(grandchild))
-
-
-def test_end_that_nobody_asked_for_is_an_error_with_the_log(program, tmp_path):
-    program("echo 'no such table'; exit 3")
-    with closing(Child(tmp_path / "c.toml", tmp_path / "log")) as made:
-        assert made.wait(20) == 3
-        with pytest.raises(BridgeError, match=r"(?s)with status 3; .*log:\nno such table"):
-            made.check()
-
-
-def test_one_that_does_not_end_is_an_error_with_the_log(program, tmp_path):
-    made, _ = patient(program, tmp_path)
-    with closing(made), pytest.raises(BridgeError, match=r"(?s)has not ended after 0 s.*started"):
-        made.wait(0)
-
-
-def test_log_of_several_runs_is_one(program, tmp_path):
-    program("echo again")
-    for _ in range(2):
-        with closing(Child(tmp_path / "c.toml", tmp_path / "log")) as made:
-            made.wait(20)
-    assert made.log_tail() == "again\nagain"
+    made.close()
 
 
 def test_nothing_survives_the_end_of_the_demo(program, tmp_path):
@@ -151,6 +134,6 @@ def test_nothing_survives_the_end_of_the_demo(program, tmp_path):
 
 def test_configuration_error_is_pgbridge_s_own(tmp_path):
     """The real command: it is found, and ends with the status of a configuration error."""
-    with closing(Child(tmp_path / "missing.toml", tmp_path / "log")) as made:
-        assert made.wait(60) == 2
+    with Child(tmp_path / "missing.toml", tmp_path / "log") as made:
+        assert eventually(lambda: made.status == 2)
         assert "missing.toml does not exist" in made.log_tail()

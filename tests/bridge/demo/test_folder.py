@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.config import config
-from bridge.demo.folder import MARKER, SUBSCRIPTIONS, DemoFolder
+from bridge.demo.folder import MARKER, DemoFolder
 from bridge.runtime.errors import BridgeError
 
 CONNECTION = r"host='/tmp/a \'b\' \\c' port='5432' user='postgres' dbname='\"shop 🐘'"
@@ -39,6 +39,7 @@ def test_results_of_an_earlier_demo_are_replaced_and_nothing_else(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         place.log.touch()
+        place.proof.touch()
     with place.taken():
         assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER, "own.txt"]
 
@@ -60,8 +61,8 @@ def test_folder_that_cannot_be_made(tmp_path):
 def test_scratch_goes_with_the_demo(tmp_path):
     place = DemoFolder(tmp_path)
     with place.taken():
-        (place.scratch / "blockmgr").mkdir(parents=True)
-    assert not place.scratch.exists()
+        (tmp_path / "scratch" / "blockmgr").mkdir(parents=True)
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_configuration_is_valid(tmp_path, monkeypatch):
@@ -72,11 +73,10 @@ def test_configuration_is_valid(tmp_path, monkeypatch):
     with place.taken():
         place.write_config(CONNECTION)
         settings = config.load(place.config_file)
-    assert {name: sub.publications for name, sub in settings.subscription.items()} == {
-        name: (publication,) for name, publication in SUBSCRIPTIONS.items()
-    }
+    published = {name: subscription.publications for name, subscription in settings.subscription.items()}
+    assert published == {"shop": ("shop_pub",), "vip": ("vip_pub",)}
     for name, subscription in settings.subscription.items():
         assert subscription.connection == CONNECTION
         assert subscription.warehouse == str(place.lake / name)
     assert settings.spark.master == "local[2]"
-    assert settings.spark.conf["spark.local.dir"] == str(place.scratch)
+    assert settings.spark.conf["spark.local.dir"] == str(place.directory / "scratch")
