@@ -1,4 +1,4 @@
-"""The whole check: this machine first, then each subscription; also beside Spark's start, and the script of a role.
+"""The whole check, and how it is shown; the part that runs beside Spark's start; and the script of a role.
 
 Beside Spark's start only the critical part is checked: a wrong host is told at once, not after it. The script makes the
 least-privileged role: `sql/role.psql`, filled in for a subscription.
@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
 
 import sql
 from bridge.catalog.catalog import Catalog, catalog_path
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rich.console import RenderableType
     from structlog.typing import FilteringBoundLogger
 
     from bridge.config.config import Config, Subscription
@@ -110,6 +113,35 @@ def _with_password(subscription: Subscription) -> list[str]:
     """Return the keys whose connection string has a password."""
     connections = {"connection": subscription.connection, "filter_server": subscription.filter_connection}
     return [key for key, connection in connections.items() if connection is not None and has_password(connection)]
+
+
+_MARKS: Final = {"pass": ("ok", "green"), "warning": ("warning", "yellow"), "failure": ("FAILED", "bold red")}
+_INDENT: Final = " " * 9
+
+
+def render(document: dict[str, Any]) -> RenderableType:
+    """Render the document: a line for each finding, its remedy and its statement below, and a summary.
+
+    Print it with `soft_wrap`: a statement is to be copied as it stands.
+    """
+    text = Text()
+    counts = dict.fromkeys(_MARKS, 0)
+    groups = [("this machine", document["machine"])]
+    groups += [(f"subscription {entry['name']}", entry["findings"]) for entry in document["subscriptions"]]
+    for title, findings in groups:
+        text.append(f"{title}\n", style="bold")
+        for finding in findings:
+            counts[finding["level"]] += 1
+            mark, style = _MARKS[finding["level"]]
+            text.append(f"{mark:<8}", style=style)
+            text.append(f" {finding['subject']}: {finding['message']}\n")
+            if finding["remedy"]:
+                text.append(f"{_INDENT}{finding['remedy']}\n")
+            if finding["statement"]:
+                text.append(f"{_INDENT}{finding['statement']}\n", style="cyan")
+        text.append("\n")
+    text.append(f"{counts['pass']} passed, {counts['warning']} warnings, {counts['failure']} failed")
+    return text
 
 
 def role_script(subscription: Subscription) -> str:

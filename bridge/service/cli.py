@@ -128,7 +128,6 @@ def check(
     Nothing is created.
     """
     from bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
-    from bridge.commands import check as command  # noqa: PLC0415 - as above
 
     settings = config.load(config_file)
     chosen = settings.choose(name)
@@ -137,7 +136,7 @@ def check(
             _echo_script(report.role_script(subscription))
         return
     document = report.collect(settings, chosen, config_file, os.environ)
-    shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    shared.print_document(document, report.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
 
 

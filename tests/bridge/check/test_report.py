@@ -7,7 +7,9 @@ import sys
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from rich.console import Console
 
+from bridge.check import report
 from bridge.check.finding import passed
 
 SECRET = "s3cr3t-w0rd"
@@ -79,3 +81,35 @@ def test_with_a_server(pgbridge, tmp_path, publisher):
     assert [one for one in found if one["level"] == "failure"] == []
     assert done.code in {0, 1}
     assert 'GRANT SELECT ON "public"."t"' in pgbridge("check", "--sql").out
+
+
+def test_a_statement_stands_on_a_line_of_its_own_to_be_copied():
+    finding = {
+        "subject": "wal_level",
+        "level": "failure",
+        "message": "it is minimal",
+        "remedy": "run",
+        "statement": "S;",
+    }
+    document = {
+        "exit_code": 2,
+        "machine": [{**finding, "subject": "Java", "level": "pass", "remedy": "", "statement": ""}],
+        "subscriptions": [{"name": "[red]shop", "findings": [finding, {**finding, "level": "warning"}]}],
+    }
+    console = Console(width=20)
+    with console.capture() as capture:
+        console.print(report.render(document), soft_wrap=True)
+    assert capture.get().splitlines() == [
+        "this machine",
+        "ok       Java: it is minimal",
+        "",
+        "subscription [red]shop",
+        "FAILED   wal_level: it is minimal",
+        "         run",
+        "         S;",
+        "warning  wal_level: it is minimal",
+        "         run",
+        "         S;",
+        "",
+        "1 passed, 1 warnings, 1 failed",
+    ]
