@@ -33,7 +33,7 @@ def set_enabled(subscription: Subscription, state: State, *, enabled: bool) -> s
     if enabled:
         again = waits(subscription, state) if row is not None and row.enabled else ""
         return f'subscription "{name}" enabled ({when}){again}'
-    if state.running and not _has_stopped(name, state):
+    if state.running and not has_stopped(name, state, _PATIENCE_S):
         when = "after its batch under way"
     return f'subscription "{name}" disabled ({when})'
 
@@ -49,9 +49,9 @@ def waits(subscription: Subscription, state: State) -> str:
     )
 
 
-def _has_stopped(name: str, state: State) -> bool:
-    """Whether no worker of the daemon is at a subscription; waits a while for that."""
-    end_s = time.monotonic() + _PATIENCE_S
+def has_stopped(name: str, state: State, patience_s: float) -> bool:
+    """Whether no worker of the daemon is at a disabled subscription; waits a while for that."""
+    end_s = time.monotonic() + patience_s
     while (row := state.catalog.subscription(name)) is not None and row.state not in {"disabled", "stopped"}:
         if time.monotonic() > end_s:
             return False
@@ -66,8 +66,6 @@ def set_skip(subscription: Subscription, state: State, text: str) -> str:
     """Record which transaction is to be skipped, by the worker whose error it is; return the sentence to print.
 
     Args:
-        subscription: The subscription.
-        state: Its state.
         text: The transaction's finish LSN, or "none" for no transaction.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bridge.catalog import maintenance, reset
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
+from bridge.commands.alter import has_stopped
 from bridge.commands.refresh import published_tables
 from bridge.publication.published_table import unsupported_tables
 from bridge.receive.publisher import Publisher
@@ -34,15 +35,11 @@ _SLOT_PATIENCE_S = 20.0
 _SETTLE_S = 1.5
 """A worker that looked at the catalog just before has recorded its state by then."""
 
-_POLL_S = 0.2
-
 
 def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bool) -> Iterator[str]:
     """End a subscription for good. Its Delta tables stay.
 
     Args:
-        subscription: The subscription.
-        state: Its state.
         keep_slot: Leave the slots on the server, as DROP SUBSCRIPTION after SET (slot_name = NONE) does.
         force: Also when a batch was begun and not finished, so that tables may hold a part of it.
 
@@ -130,14 +127,11 @@ def _stop(subscription: Subscription, state: State) -> None:
     if not is_running(state.config.state_dir):  # asked after that: a daemon that starts from now on sees it
         return
     time.sleep(_SETTLE_S)
-    end_s = time.monotonic() + _PATIENCE_S
-    while (row := state.catalog.subscription(name)) is not None and row.state not in {"disabled", "stopped"}:
-        if time.monotonic() > end_s:
-            raise StateError(
-                f'subscription "{name}" is disabled, but its batch under way has not ended after {_PATIENCE_S:.0f} s',
-                hint="repeat the command later",
-            )
-        time.sleep(_POLL_S)
+    if not has_stopped(name, state, _PATIENCE_S):
+        raise StateError(
+            f'subscription "{name}" is disabled, but its batch under way has not ended after {_PATIENCE_S:.0f} s',
+            hint="repeat the command later",
+        )
 
 
 def _unfinished(name: str, state: State) -> str | None:
