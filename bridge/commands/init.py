@@ -53,7 +53,6 @@ def write(config_file: Path, *, name: str, connection: str, publications: Sequen
     """Write a configuration file with one subscription; only its owner can read it if it has a password.
 
     Args:
-        config_file: The file to write.
         name: The subscription's name; empty for the first publication's, as far as it can be one.
         connection: The publisher's connection string.
         publications: Publications to subscribe to.

@@ -60,12 +60,6 @@ def render(document: dict[str, Any]) -> Table:
 def advance(config: Config, catalog: Catalog, subscription: Subscription, text: str) -> str:
     """Set the origin's LSN by hand. Transactions that end before it and are not applied yet are never applied.
 
-    Args:
-        config: The configuration.
-        catalog: Its catalog.
-        subscription: The subscription whose origin is set.
-        text: The LSN.
-
     Returns:
         The sentence to print.
 

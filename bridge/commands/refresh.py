@@ -38,8 +38,6 @@ def ask(
     """Record a request to refresh the subscription, or with `resync` to copy tables again.
 
     Args:
-        subscription: The subscription.
-        catalog: Its catalog.
         resync: Tables to copy again, as `namespace.name`, or as `name` in public; empty to refresh the subscription. So
             it is, too, if one of them waits and is no longer published.
         copy_data: Whether added tables are copied; None for `copy_data` of the configuration.

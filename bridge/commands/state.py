@@ -22,7 +22,6 @@ class State:
     """A configuration with its catalog.
 
     Attributes:
-        config: The configuration.
         catalog: Its catalog, in which every subscription of the configuration is registered.
         running: Whether a daemon holds the state directory.
     """

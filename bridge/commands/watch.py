@@ -130,7 +130,6 @@ def frame(look: Look, seen: Look | None) -> RenderableType:
     """Render a look: when it was, the subscriptions, what is wrong with them, and the copies under way.
 
     Args:
-        look: The look.
         seen: The last one that saw something; None for none.
     """
     source = "nothing could be read" if "error" in look else f"{'the' if look['running'] else 'no'} daemon runs"

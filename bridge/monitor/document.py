@@ -163,8 +163,6 @@ def subscription_status(
     """Return a subscription's part of the document.
 
     Args:
-        subscription: The subscription.
-        catalog: Its catalog.
         slot: The slot; None if the server does not answer.
         running: As for `collect`.
         told: What its streams have told; None outside the daemon.

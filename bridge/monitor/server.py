@@ -86,7 +86,6 @@ class Server(Closing):
     """Serves the view from threads of its own. The port is taken when it is made.
 
     Args:
-        host: The address to listen on.
         port: The port; 0 for any that is free.
         access: Who may read.
         view: What is shown.

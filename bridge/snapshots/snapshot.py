@@ -119,8 +119,6 @@ def collect(
     """Return the document of `pgbridge snapshot --json`.
 
     Args:
-        chosen: The subscriptions.
-        at: The position.
         views: A namespace of a catalog, in which a view of each table's version is made; empty for none.
         spark: A session; None to start the configured one, and stop it.
 
