@@ -59,6 +59,16 @@ _FLAT: Final = pa.schema(
         ("tables", pa.string()),  # JSON here, an array in the table
     ]
 )
+_SETTINGS: Final = {
+    # each append is a small file
+    "spark.databricks.delta.autoCompact.enabled": "true",
+    # a few rows: to generate code takes longer than to do without
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def path_in(warehouse: str) -> str:
@@ -66,32 +76,140 @@ def path_in(warehouse: str) -> str:
     return own_location(warehouse, "commits")
 
 
-def ensure(spark: SparkSession, path: str) -> None:
-    """Create the table if it does not exist.
+@dataclass(frozen=True, slots=True)
+class CommitRows:
+    """The table of commits of a warehouse.
 
-    Raises:
-        TargetError: The table at the path has other columns.
+    Attributes:
+        parent: The subscription's session; the commits are made in a companion without its stamp.
+        local: Flushes it, if it is local.
     """
-    flat = spark_schema([(field.name, field.type) for field in _FLAT if field.name != "tables"])
-    wanted = flat.add("tables", _TABLES)
 
-    def found_or_made() -> None:  # two subscriptions may begin at once
-        schema = schema_of(spark, path)
-        if schema is None:
-            create_table(spark, path, wanted)
-        elif schema.fieldNames() != wanted.fieldNames():
-            raise TargetError(
-                f"the Delta table at {path} is not a table of commits: its columns are {schema.simpleString()}",
-                hint="move it away; it is made again from the tables' histories",
+    parent: SparkSession
+    path: str
+    local: LocalTables
+
+    @property
+    def _spark(self) -> SparkSession:
+        return companion(self.parent, "commits", _SETTINGS)
+
+    def interrupt(self) -> None:
+        """End Spark's jobs that are under way."""
+        interrupt_companion(self.parent, "commits")
+
+    def ensure(self) -> None:
+        """Create the table if it does not exist.
+
+        Raises:
+            TargetError: The table at the path has other columns.
+        """
+        flat = spark_schema([(field.name, field.type) for field in _FLAT if field.name != "tables"])
+        wanted = flat.add("tables", _TABLES)
+
+        def found_or_made() -> None:  # two subscriptions may begin at once
+            schema = schema_of(self._spark, self.path)
+            if schema is None:
+                create_table(self._spark, self.path, wanted)
+            elif schema.fieldNames() != wanted.fieldNames():
+                columns = schema.simpleString()
+                raise TargetError(
+                    f"the Delta table at {self.path} is not a table of commits: its columns are {columns}",
+                    hint="move it away; it is made again from the tables' histories",
+                )
+
+        retry_commit(found_or_made, self.path)
+
+    def last_number(self, origin: str) -> int:
+        """The number of the last row of an origin; 0 if there is none."""
+        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        return int(rows.agg(F.max("number")).collect()[0][0] or 0)
+
+    def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
+        """Append records, with the tables' versions, and flush them."""
+        histories = {path: history_of(self._spark, path) for record in records for _, _, path in record.tables}
+        rows = [
+            row_of(
+                subscription,
+                origin,
+                record,
+                {
+                    path: histories[path].as_of(int(record.end_lsn)) if record.kind != "left" else None
+                    for _, _, path in record.tables
+                },
             )
+            for record in records
+        ]
+        self._append(rows, origin, records[-1].number)
+        self.local.flush([self.path])
 
-    retry_commit(found_or_made, path)
+    def _append(self, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
+        """Append rows by one commit, which is stamped with the number of the last one."""
+        frame = frame_of(self._spark, rows).coalesce(1)
+        stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
+        retry_commit(lambda: append_table(frame, self.path, stamp), self.path)
 
+    def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
+        """Append what the histories of tables have of earlier batches; returns the number of rows."""
+        histories = {table: history_of(self._spark, table[2]) for table in tables}
+        batches, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
+        rows = [
+            {
+                "subscription": subscription,
+                "origin": origin,
+                "number": 0,
+                "kind": "batch",
+                "start_lsn": batch["start_lsn"],
+                "end_lsn": batch["end_lsn"],
+                "position": batch["position"],
+                "last_commit_time": _time(batch["last_commit_time"]),
+                "recorded_at": _time(batch["last_commit_time"]) or dt.datetime.now(dt.UTC),
+                "tables": json_of(batch["tables"]),
+            }
+            for batch in batches
+        ]
+        rows += [
+            rows[0]
+            | {
+                "kind": "joined",
+                "start_lsn": str(INVALID),  # no end of a batch
+                "end_lsn": str(Lsn(position)),
+                "position": position,
+                "tables": json_of({table: histories[table].as_of(position)}),
+            }
+            for table, position in (joins.items() if rows else ())
+        ]
+        if batches:
+            self._append(rows, f"{origin}/rebuilt", batches[-1]["position"])
+        return len(rows)
 
-def last_number(spark: SparkSession, path: str, origin: str) -> int:
-    """The number of the last row of an origin; 0 if there is none."""
-    rows = read_table(spark, path).filter(F.col("origin") == origin)
-    return int(rows.agg(F.max("number")).collect()[0][0] or 0)
+    def prune(self, origin: str, before_s: float) -> int:
+        """Delete rows that are older than that, in seconds since 1970; returns the number of rows.
+
+        All tables' versions as of the last of these batches are kept, as of tables that join there. Files of the table
+        that readers had a week to leave are removed.
+        """
+        limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
+        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
+        last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
+        number = 0 if not last else rows.filter(F.col("position") < last[0].position).count()
+        if not number:
+            return 0
+        tables = tables_at(rows, last[0].position)
+        row = {
+            name: in_utc(value) if isinstance(value, dt.datetime) else value for name, value in last[0].asDict().items()
+        }
+        kept = row | {
+            "kind": "joined",
+            "start_lsn": last[0].end_lsn,
+            "tables": json_of({(table.namespace, table.name, table.path): table.version for table in tables}),
+        }
+        append_table(frame_of(self._spark, [kept]), self.path)
+        name, condition = sql_name(self.path), f"origin = '{origin}' AND position < {last[0].position}"
+        retry_commit(lambda: self._spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
+        self._spark.sql(f"VACUUM {name}").collect()
+        self.local.flush([self.path])
+        return number
 
 
 def row_of(
@@ -110,29 +228,24 @@ def row_of(
         "last_commit_time": None if record.last_commit_us is None else utc(record.last_commit_us),
         "transactions": record.transactions,
         "recorded_at": dt.datetime.fromtimestamp(record.recorded_s, dt.UTC),
-        "tables": json_of(
-            {"namespace": namespace, "name": name, "path": path, "version": versions.get(path)}
-            for namespace, name, path in record.tables
-        ),
+        "tables": json_of({table: versions.get(table[2]) for table in record.tables}),
     }
 
 
-def json_of(tables: Iterable[Mapping[str, Any]]) -> str:
-    """The tables of a row, as `frame_of` reads them."""
-    return json.dumps(list(tables))
+def json_of(versions: Mapping[tuple[str, str, str], int | None]) -> str:
+    """The tables of a row, by (namespace, name, path), as `frame_of` reads them."""
+    return json.dumps(
+        [
+            {"namespace": namespace, "name": name, "path": path, "version": version}
+            for (namespace, name, path), version in versions.items()
+        ]
+    )
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """Rows as a DataFrame with the table's columns."""
     flat = as_frame(spark, pa.Table.from_pylist(list(rows), schema=_FLAT))
     return flat.withColumn("tables", F.from_json("tables", _TABLES))
-
-
-def append(spark: SparkSession, path: str, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
-    """Append rows by one commit, which is stamped with the number of the last one."""
-    frame = frame_of(spark, rows).coalesce(1)
-    stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
-    retry_commit(lambda: append_table(frame, path, stamp), path)
 
 
 def tables_at(rows: DataFrame, position: int) -> list[Any]:
@@ -158,146 +271,10 @@ def tables_at(rows: DataFrame, position: int) -> list[Any]:
     )
 
 
-def prune(spark: SparkSession, path: str, origin: str, before: int) -> None:
-    """Delete the rows of an origin that end before a position, and files that readers had a week to leave."""
-    condition = f"origin = '{origin}' AND position < {before}"
-    retry_commit(lambda: spark.sql(f"DELETE FROM {sql_name(path)} WHERE {condition}").collect(), path)
-    spark.sql(f"VACUUM {sql_name(path)}").collect()
-
-
-_SETTINGS: Final = {
-    # each append is a small file
-    "spark.databricks.delta.autoCompact.enabled": "true",
-    # a few rows: to generate code takes longer than to do without
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRows:
-    """The table of commits of a warehouse.
-
-    Attributes:
-        parent: The subscription's session; the commits are made in a companion without its stamp.
-        local: Flushes it, if it is local.
-    """
-
-    parent: SparkSession
-    path: str
-    local: LocalTables
-
-    @property
-    def _spark(self) -> SparkSession:
-        return companion(self.parent, "commits", _SETTINGS)
-
-    def interrupt(self) -> None:
-        """End Spark's jobs that are under way."""
-        interrupt_companion(self.parent, "commits")
-
-    def ensure(self) -> None:
-        """Create the table if it does not exist."""
-        ensure(self._spark, self.path)
-
-    def last_number(self, origin: str) -> int:
-        """The number of the last row of an origin; 0 if there is none."""
-        return last_number(self._spark, self.path, origin)
-
-    def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
-        """Append records, with the tables' versions, and flush them."""
-        histories = {path: history_of(self._spark, path) for record in records for _, _, path in record.tables}
-        rows = [
-            row_of(
-                subscription,
-                origin,
-                record,
-                {
-                    path: histories[path].as_of(int(record.end_lsn)) if record.kind != "left" else None
-                    for _, _, path in record.tables
-                },
-            )
-            for record in records
-        ]
-        append(self._spark, self.path, rows, origin, records[-1].number)
-        self.local.flush([self.path])
-
-    def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
-        """Append what the histories of tables have of earlier batches; returns the number of rows."""
-        histories = {table: history_of(self._spark, table[2]) for table in tables}
-        batches, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
-        rows = [
-            {
-                "subscription": subscription,
-                "origin": origin,
-                "number": 0,
-                "kind": "batch",
-                "start_lsn": batch["start_lsn"],
-                "end_lsn": batch["end_lsn"],
-                "position": batch["position"],
-                "last_commit_time": _time(batch["last_commit_time"]),
-                "recorded_at": _time(batch["last_commit_time"]) or dt.datetime.now(dt.UTC),
-                "tables": _tables(batch["tables"]),
-            }
-            for batch in batches
-        ]
-        rows += [
-            rows[0]
-            | {
-                "kind": "joined",
-                "start_lsn": str(INVALID),  # no end of a batch
-                "end_lsn": str(Lsn(position)),
-                "position": position,
-                "tables": _tables({table: histories[table].as_of(position)}),
-            }
-            for table, position in (joins.items() if rows else ())
-        ]
-        if batches:
-            append(self._spark, self.path, rows, f"{origin}/rebuilt", batches[-1]["position"])
-        return len(rows)
-
-    def prune(self, origin: str, before_s: float) -> int:
-        """Delete rows that are older than that, in seconds since 1970; returns the number of rows.
-
-        All tables' versions as of the last of these batches are kept, as of tables that join there.
-        """
-        limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
-        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
-        old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
-        last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
-        number = 0 if not last else rows.filter(F.col("position") < last[0].position).count()
-        if not number:
-            return 0
-        tables = tables_at(rows, last[0].position)
-        row = {name: _utc(value) for name, value in last[0].asDict().items()}
-        kept = row | {
-            "kind": "joined",
-            "start_lsn": last[0].end_lsn,
-            "tables": json_of(
-                {"namespace": table.namespace, "name": table.name, "path": table.path, "version": table.version}
-                for table in tables
-            ),
-        }
-        frame = frame_of(self._spark, [kept])
-        append_table(frame, self.path)
-        prune(self._spark, self.path, origin, last[0].position)
-        self.local.flush([self.path])
-        return number
+def in_utc(time: dt.datetime) -> dt.datetime:
+    """A time as PySpark gives it, without a zone and by this machine's."""
+    return time.astimezone(dt.UTC)
 
 
 def _time(text: str) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text) if text else None
-
-
-def _utc(value: Any) -> Any:
-    """A value as PySpark gives it; times are without a zone there, and by this machine's."""
-    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
-
-
-def _tables(versions: dict[tuple[str, str, str], int | None]) -> str:
-    return json_of(
-        {"namespace": namespace, "name": name, "path": path, "version": version}
-        for (namespace, name, path), version in versions.items()
-    )

@@ -104,14 +104,14 @@ def point_of(
     last = wanted.orderBy(F.desc("position"), F.desc("time")).limit(1).collect()
     if not last:
         oldest = ends.agg(F.min("position"), F.min("time")).collect()[0]
-        since = "later" if oldest[0] is None else f"{Lsn(oldest[0])} ({_utc(oldest[1]):%F %T} UTC)"
+        since = "later" if oldest[0] is None else f"{Lsn(oldest[0])} ({commits_table.in_utc(oldest[1]):%F %T} UTC)"
         raise TargetError(
             f'the recorded commits of subscription "{name}" begin at {since}, after the position {at}',
             hint="tables, and records of commits, keep their history for 30 days",
         )
     position = last[0].position
     tables = tuple(TableAt(*row) for row in commits_table.tables_at(rows, position))
-    return Point(name, Lsn(position), _utc(last[0].time), tables)
+    return Point(name, Lsn(position), commits_table.in_utc(last[0].time), tables)
 
 
 def _rows(
@@ -143,11 +143,6 @@ def _until(ends: DataFrame, at: At) -> DataFrame:
     if isinstance(at, Lsn):
         return ends.filter(F.col("position") <= F.lit(min(int(at), _MOST)))
     return ends if at == "now" else ends.filter(F.col("time") <= F.lit(at))
-
-
-def _utc(time: dt.datetime) -> dt.datetime:
-    """A time as PySpark gives it, without a zone and by this machine's."""
-    return time.astimezone(dt.UTC)
 
 
 def version_at(spark: SparkSession, table: TableAt, lsn: Lsn) -> int:
