@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
 import venv
 import zipfile
 from configparser import ConfigParser
@@ -83,18 +84,25 @@ def installed(wheel, tmp_path_factory):
     return root / "bin"
 
 
-def run(command, cwd, *, status=0):
-    """Run a command as a user's shell does, and return what it printed.
-
-    That goes to a file: a pipe would be open for as long as Spark's processes take to end.
-    """
+def started(command, cwd):
+    """Start a command as a user's shell does. What it prints goes to files: a pipe would stay open with Spark's."""
     ours = ("PYTHONPATH", "PYSPARK_PYTHON")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     with (cwd / "output.txt").open("w") as output, (cwd / "log.txt").open("w") as log:
-        ended = subprocess.run(command, cwd=cwd, env=environment, stdout=output, stderr=log, timeout=240, check=False)
-    printed = (cwd / "output.txt").read_text(encoding="utf-8")
-    assert ended.returncode == status, printed + (cwd / "log.txt").read_text(encoding="utf-8")
+        return subprocess.Popen(command, cwd=cwd, env=environment, stdout=output, stderr=log)
+
+
+def ended(process, cwd, *, status=0):
+    """Wait for a command, and return what it printed."""
+    process.wait(240)
+    printed, logged = ((cwd / name).read_text(encoding="utf-8") for name in ("output.txt", "log.txt"))
+    assert process.returncode == status, printed + logged
     return printed
+
+
+def run(command, cwd, *, status=0):
+    """Run a command, and return what it printed."""
+    return ended(started(command, cwd), cwd, status=status)
 
 
 # --- what is in it ----------------------------------------------------------------------------------------------------
@@ -275,11 +283,24 @@ def test_a_first_pipeline(installed, spark, publisher, daemon):
     script = [installed / "pgbridge"]
     checked = run([*script, "check", "--config", files.config], files.folder, status=1)  # warns: a superuser
     assert ", 0 failed" in checked
-    copying = [installed / "python", "-P", "-c", ON_EXECUTORS]
-    copied = run([*copying, "run", "--until-caught-up", "--config", files.config], files.folder)
-    assert copied == "on executors\n"
-    publisher.execute(CHANGES)
-    run([*script, "run", "--until-caught-up", "--config", files.config], files.folder)
-    assert differences(spark, files.path("t"), publisher, "t") == []
+
+    def equal():
+        """Wait until the Delta table has the publisher's rows."""
+        until_s = time.monotonic() + 240
+        while not Path(files.path("t"), "_delta_log").exists() or differences(spark, files.path("t"), publisher, "t"):
+            assert bridge.poll() is None, (files.folder / "log.txt").read_text(encoding="utf-8")
+            assert time.monotonic() < until_s
+            time.sleep(0.2)
+        return True
+
+    command = [installed / "python", "-P", "-c", ON_EXECUTORS, "run", "--config", files.config]
+    with started(command, files.folder) as bridge:
+        try:
+            assert equal()
+            publisher.execute(CHANGES)
+            assert equal()
+        finally:
+            bridge.terminate()
+        assert ended(bridge, files.folder) == "on executors\n"
     assert publisher.query("SELECT count(*) FROM t") == [(2701,)]
     assert "public.t" in run([*script, "status", "--config", files.config], files.folder)
