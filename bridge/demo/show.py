@@ -25,7 +25,7 @@ from bridge.demo import shop
 from bridge.demo.child import Child
 from bridge.demo.folder import DemoFolder
 from bridge.demo.server import EmbeddedPostgres
-from bridge.monitor.document import collect
+from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime.errors import BridgeError
 from bridge.runtime.signals import EXIT_AT_ONCE, interrupt
@@ -34,8 +34,6 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bridge.monitor.document import StatusDocument, SubscriptionStatus
 
 LOAD_PER_S: Final = 100.0
 """Transactions per second; two cores also run Spark and the server."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.effects import fold
-from bridge.effects.conflicts import Tally
+from bridge.effects.conflicts import Conflicts, Tally
 from bridge.effects.events import events
 from bridge.effects.net_effect import NetEffect, shape_of
 from bridge.lake.commit.bag import Bag
@@ -32,10 +32,7 @@ from bridge.targets.location import quoted, sql_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from bridge.batch.batch import TableChanges
-    from bridge.effects.conflicts import Conflicts
     from bridge.targets.target import TargetColumn
 
 

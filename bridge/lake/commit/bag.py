@@ -8,9 +8,9 @@ from operator import and_
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-from pyspark.sql import Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from bridge.lake.commit.writes import merge_into
+from bridge.lake.commit.writes import MergeCounts, merge_into
 from bridge.lake.location import read_table
 from bridge.lake.schema import canonical, is_variant, stored, stored_column
 from bridge.lake.source import constant
@@ -19,9 +19,6 @@ from bridge.targets.location import quoted, sql_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from bridge.lake.commit.writes import MergeCounts
     from bridge.targets.target import TargetColumn
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import VariantType
 
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
@@ -15,8 +15,6 @@ from bridge.lake.source import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
 
     from bridge.batch.batch import TableChanges
     from bridge.targets.target import TargetColumn

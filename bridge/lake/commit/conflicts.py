@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
@@ -26,8 +26,6 @@ from bridge.lake.source import as_frame
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from bridge.effects.net_effect import NetEffect
     from bridge.targets.target import TargetColumn
 

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.utils import is_remote
 
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import BEGINS, INSERTED
-from bridge.effects.net_effect import reborn_apart
+from bridge.effects.net_effect import NetEffect, reborn_apart
 from bridge.lake.commit import writes
-from bridge.lake.commit.conflicts import conflicts, leaves_missing
+from bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
 from bridge.lake.commit.key_condition import least_and_greatest
 from bridge.lake.commit.merge import left_none
 from bridge.lake.commit.plan import (
     Abilities,
     Append,
+    Commit,
     Merge,
     Outcome,
     Replace,
@@ -47,12 +48,8 @@ from bridge.targets.location import sql_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.effects.net_effect import NetEffect
-    from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.commit.plan import Commit
     from bridge.lake.table_facts import KnownTables, TableFacts
 
 

@@ -18,7 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
-from pyspark.sql import Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, functions as F
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake.commit.bag import stored_identity
@@ -32,8 +32,6 @@ from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
 
     from bridge.batch.batch import TableChanges
     from bridge.targets.filled import Filling

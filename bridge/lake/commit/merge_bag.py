@@ -20,7 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from bridge.effects.bag_moves import bag_moves
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
@@ -35,8 +35,6 @@ from bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _MISSING: Final = "pgbridge_missing"
 """Marks the error that a change does not find its row."""

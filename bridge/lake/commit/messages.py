@@ -21,7 +21,7 @@ from bridge.lake.source import as_frame, checkpointed_frame, concatenated
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
 from bridge.targets.location import own_location, sql_name
-from protocol.lsn import POSTGRES_EPOCH_US
+from protocol.lsn import POSTGRES_EPOCH_US, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from protocol.codec.messages import LogicalMessage
-    from protocol.lsn import Lsn
     from protocol.stream.transactions import Transaction
 
     _Message = tuple[Transaction, LogicalMessage]

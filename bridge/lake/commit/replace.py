@@ -19,31 +19,24 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import (
-    Window,
-    functions as F,
-)
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
+from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
 from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
 from bridge.lake.commit_errors import error_object
 from bridge.lake.location import overwrite_where, read_table
 from bridge.lake.schema import has_variant, stored_column
 from bridge.lake.source import arrow_source
 from bridge.lake.table_facts import only_vectors, properties_now
-from bridge.lake.transaction import RowCounter, transaction
+from bridge.lake.transaction import RowCounter, Transaction, transaction
 from bridge.spark.outcome import SPARK_ERRORS
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from bridge.effects.kept_rows import KeptRows
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.transaction import Transaction
 
 _VARYING: Final = ("string", "binary", "array", "map", "struct")
 """Types, by the beginning of their names in Spark, whose values have no fixed length."""

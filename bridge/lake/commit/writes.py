@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bridge.lake.forms import layout_of, overwrite_keeping, overwrite_with_columns
 from bridge.lake.location import append_table
-from bridge.lake.log.stamp import stamp_options
+from bridge.lake.log.stamp import CommitStamp, stamp_options
 from bridge.lake.table import existing_schema, written_schema
 from bridge.targets.location import sql_name
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bridge.lake.log.stamp import CommitStamp
     from bridge.runtime.warehouse import Layout
 
 ONE_FILE_ROWS: Final = 50_000
