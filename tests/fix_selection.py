@@ -30,18 +30,29 @@ LONGEST: Final = frozenset(
         "bridge/lake/commit/test_execute",
         "bridge/lake/commit/test_replace",
         "bridge/service/test_daemon",
+        "bridge/service/test_daemon_commands",
+        "bridge/service/test_daemon_monitor",
+        "bridge/service/test_daemon_reload",
+        "bridge/service/test_subscriber",
         "bridge/source/test_data_source",
         "bridge/snapshots/test_snapshot",
         "bridge/sync/test_tablesync",
         "bridge/verify/test_verification",
+        "faults/test_apply",
         "faults/test_connect",
+        "faults/test_positions",
+        "faults/test_promotion",
         "faults/test_runbook",
         "faults/test_s3",
         "oracle/test_catalog",
+        "oracle/test_catalog_events",
         "oracle/test_changelog_and_history",
         "oracle/test_documentation",
         "oracle/test_own_columns",
         "oracle/test_replica_identity",
+        "oracle/test_skip",
+        "oracle/test_table_layout",
+        "oracle/test_unrepresentable",
         "test_passwords",
         "test_wheel",
     )
@@ -61,7 +72,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `--fast`, refuse to start a server or a JVM, whatever the fixtures say."""
+    """Keep the order of the files; with `--fast`, refuse to start a server or a JVM, whatever the fixtures say.
+
+    pytest-xdist would begin with the files that have most tests. Those that take longest have few.
+    """
+    config.option.loadscopereorder = False
     if config.getoption("fast"):
         sys.addaudithook(refuse_launch)
         patch = pytest.MonkeyPatch()

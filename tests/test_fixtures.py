@@ -115,6 +115,20 @@ def test_run_is_in_that_order(request):
     assert all(wants_server[wants_server.index(True) :])
 
 
+def test_files_go_to_processes_in_that_order(tmp_path):
+    """The longest come first, though the others have more tests."""
+    names = {name: tmp_path / f"test_{name}.py" for name in ("long", "many")}
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    names["long"].write_text("def test_a(): pass\n")
+    names["many"].write_text("".join(f"def test_{i}(): pass\n" for i in range(9)))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.fix_selection", "-p", "no:cacheprovider"]
+    command += ["-n", "1", "--dist", "loadfile", "-v", *names.values()]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    begun = re.findall(r"PASSED \S*/test_(\w+)\.py", done.stdout)
+    assert list(dict.fromkeys(begun)) == ["long", "many"], done.stdout
+
+
 def test_fast_run_starts_neither_server_nor_jvm(tmp_path):
     """Collection leaves out what asks for them; what asks later, or starts them itself, fails."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
