@@ -89,11 +89,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Then the files that take longest: begun at the end, one of them would keep one process busy and the others idle.
     """
-    items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in LONGEST))
+    items.sort(key=lambda item: (rank(item), _file(item) not in LONGEST))
+    if hasattr(config, "workerinput"):
+        mix(items)
     ranks = {0} if config.getoption("fast") else {0, 1} if config.getoption("no_spark") else {0, 1, 2}
     ranks &= {2} if config.getoption("every_way") else ranks
     config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
     items[:] = [item for item in items if rank(item) in ranks]
+
+
+def mix(items: list[pytest.Item]) -> None:
+    """Have files with Spark and files with a server alternate, for several processes: the latter mostly wait."""
+    place: dict[tuple[int, str], float] = {}
+    for group in (1, 2):
+        files = dict.fromkeys(_file(item) for item in items if rank(item) == group)
+        place |= {(group, file): number / len(files) for number, file in enumerate(files)}
+    items.sort(key=lambda item: place.get((rank(item), _file(item)), -1.0))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def rank(item: pytest.Item) -> int:

@@ -107,6 +107,18 @@ def test_order_is_pure_then_postgres_then_spark():
     assert [item.name for item in items] == ["c", "e", "b", "a", "d"]
 
 
+def test_files_with_spark_and_with_a_server_alternate():
+    """In each kind the order stays as it was; what needs neither comes first."""
+    wanted = {"a": "tmp_path", "b": "publisher", "c": "publisher", "d": "publisher", "e": "spark", "f": "spark"}
+    items: list[Any] = [
+        SimpleNamespace(nodeid=f"{file}::{number}", fixturenames=[fixture, "postgresql_server"][: 1 + (file > "a")])
+        for file, fixture in wanted.items()
+        for number in range(2)
+    ]
+    fix_selection.mix(items)
+    assert list(dict.fromkeys(item.nodeid[0] for item in items)) == ["a", "b", "e", "c", "f", "d"]
+
+
 def test_run_is_in_that_order(request):
     """The order of this very run: no test with a server comes before one without."""
     wants_server = [fix_selection.rank(item) > 0 for item in request.session.items]
