@@ -30,18 +30,29 @@ LONGEST: Final = frozenset(
         "bridge/lake/commit/test_execute",
         "bridge/lake/commit/test_replace",
         "bridge/service/test_daemon",
+        "bridge/service/test_daemon_commands",
+        "bridge/service/test_daemon_monitor",
+        "bridge/service/test_daemon_reload",
+        "bridge/service/test_subscriber",
         "bridge/source/test_data_source",
         "bridge/snapshots/test_snapshot",
         "bridge/sync/test_tablesync",
         "bridge/verify/test_verification",
+        "faults/test_apply",
         "faults/test_connect",
+        "faults/test_positions",
+        "faults/test_promotion",
         "faults/test_runbook",
         "faults/test_s3",
         "oracle/test_catalog",
+        "oracle/test_catalog_events",
         "oracle/test_changelog_and_history",
         "oracle/test_documentation",
         "oracle/test_own_columns",
         "oracle/test_replica_identity",
+        "oracle/test_skip",
+        "oracle/test_table_layout",
+        "oracle/test_unrepresentable",
         "test_passwords",
         "test_wheel",
     )
@@ -61,7 +72,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `--fast`, refuse to start a server or a JVM, whatever the fixtures say."""
+    """Keep the order of the files; with `--fast`, refuse to start a server or a JVM, whatever the fixtures say.
+
+    pytest-xdist would begin with the files that have most tests. Those that take longest have few.
+    """
+    config.option.loadscopereorder = False
     if config.getoption("fast"):
         sys.addaudithook(refuse_launch)
         patch = pytest.MonkeyPatch()
@@ -74,11 +89,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Then the files that take longest: begun at the end, one of them would keep one process busy and the others idle.
     """
-    items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in LONGEST))
+    items.sort(key=lambda item: (rank(item), _file(item) not in LONGEST))
+    if hasattr(config, "workerinput"):
+        mix(items)
     ranks = {0} if config.getoption("fast") else {0, 1} if config.getoption("no_spark") else {0, 1, 2}
     ranks &= {2} if config.getoption("every_way") else ranks
     config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
     items[:] = [item for item in items if rank(item) in ranks]
+
+
+def mix(items: list[pytest.Item]) -> None:
+    """Have files with Spark and files with a server alternate, for several processes: the latter mostly wait."""
+    place: dict[tuple[int, str], float] = {}
+    for group in (1, 2):
+        files = dict.fromkeys(_file(item) for item in items if rank(item) == group)
+        place |= {(group, file): number / len(files) for number, file in enumerate(files)}
+    items.sort(key=lambda item: place.get((rank(item), _file(item)), -1.0))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def rank(item: pytest.Item) -> int:

@@ -107,12 +107,38 @@ def test_order_is_pure_then_postgres_then_spark():
     assert [item.name for item in items] == ["c", "e", "b", "a", "d"]
 
 
+def test_files_with_spark_and_with_a_server_alternate():
+    """In each kind the order stays as it was; what needs neither comes first."""
+    wanted = {"a": "tmp_path", "b": "publisher", "c": "publisher", "d": "publisher", "e": "spark", "f": "spark"}
+    items: list[Any] = [
+        SimpleNamespace(nodeid=f"{file}::{number}", fixturenames=[fixture, "postgresql_server"][: 1 + (file > "a")])
+        for file, fixture in wanted.items()
+        for number in range(2)
+    ]
+    fix_selection.mix(items)
+    assert list(dict.fromkeys(item.nodeid[0] for item in items)) == ["a", "b", "e", "c", "f", "d"]
+
+
 def test_run_is_in_that_order(request):
     """The order of this very run: no test with a server comes before one without."""
     wants_server = [fix_selection.rank(item) > 0 for item in request.session.items]
     if True not in wants_server:
         pytest.skip("this run has no test with a server")
     assert all(wants_server[wants_server.index(True) :])
+
+
+def test_files_go_to_processes_in_that_order(tmp_path):
+    """The longest come first, though the others have more tests."""
+    names = {name: tmp_path / f"test_{name}.py" for name in ("long", "many")}
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    names["long"].write_text("def test_a(): pass\n")
+    names["many"].write_text("".join(f"def test_{i}(): pass\n" for i in range(9)))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.fix_selection", "-p", "no:cacheprovider"]
+    command += ["-n", "1", "--dist", "loadfile", "-v", *names.values()]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    begun = re.findall(r"PASSED \S*/test_(\w+)\.py", done.stdout)
+    assert list(dict.fromkeys(begun)) == ["long", "many"], done.stdout
 
 
 def test_fast_run_starts_neither_server_nor_jvm(tmp_path):

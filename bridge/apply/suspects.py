@@ -75,6 +75,10 @@ class Work:
         same = (self.name, self.step) == (other.name, other.step)
         return same and self.start_lsn < other.end_lsn and other.start_lsn < self.end_lsn
 
+    def is_behind(self, other: Work) -> bool:
+        """Whether it cannot begin before another: a stream forms transactions, then applies them, one after another."""
+        return self.name == other.name and "copy" not in {self.step, other.step}
+
     def __str__(self) -> str:
         if self.step == "copy":
             return f'the copy of table "{self.relation}" of subscription "{owner_of(self.name)}"'
@@ -163,7 +167,7 @@ class Suspects:
                 suspect.came = True
                 self._waiting.append(suspect)
             try:
-                while not self._may_begin(suspect, began_s):
+                while not self._may_begin(work, suspect, began_s):
                     self._changed.wait(_POLL_S)
                     beat()
             finally:
@@ -177,7 +181,7 @@ class Suspects:
             self._running.append(running)
             return running
 
-    def _may_begin(self, suspect: _Suspect | None, since_s: float) -> bool:
+    def _may_begin(self, work: Work, suspect: _Suspect | None, since_s: float) -> bool:
         now_s = self._now_s()
         if self._stopping or self._died() is not None:
             return True
@@ -188,7 +192,9 @@ class Suspects:
             one.suspect is not None and one.alone and now_s - one.began_s <= one.suspect.alone_s
             for one in self._running
         )
-        to_come = now_s < self._come_until_s and not all(one.came or one.blamed for one in self._suspects)
+        to_come = now_s < self._come_until_s and not all(
+            one.came or one.blamed or one.work.is_behind(work) for one in self._suspects
+        )
         return not (tried or self._waiting or to_come)
 
     def _leave(self, running: _Running, *, failed: bool, by_spark: bool = False) -> None:

@@ -10,7 +10,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.lake import source
 from bridge.lake.commit import plan
 from protocol.lsn import Lsn
-from tests.bridge.apply.made_targets import empty_target
+from tests.bridge.apply.made_targets import delta_target, empty_target
 from tests.bridge.apply.made_worker import Parts
 
 AS_IN_PRODUCTION = frozenset(
@@ -47,9 +47,7 @@ def strict(spark, tmp_path):
 
 def strict_target(spark, folder):
     """Another table, which takes small ids only."""
-    made = empty_target(spark, folder, "strict")
-    spark.sql(f"ALTER TABLE delta.`{made.path}` ADD CONSTRAINT small CHECK (id < 5)")
-    return made
+    return delta_target(spark, folder, "strict", check="id < 5")
 
 
 @pytest.fixture

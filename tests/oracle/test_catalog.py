@@ -30,8 +30,8 @@ CHANGED = (
 BATCHES = (
     APPENDED,
     f"{CHANGED}; DELETE FROM facts WHERE at = 3; UPDATE facts SET at = 100 WHERE at = 4",
-    "BEGIN; TRUNCATE facts; INSERT INTO facts VALUES (1, 'after'); COMMIT",
-    "SELECT pg_logical_emit_message(true, 'app', 'hello')",
+    """BEGIN; TRUNCATE facts; INSERT INTO facts VALUES (1, 'after'); COMMIT;
+    SELECT pg_logical_emit_message(true, 'app', 'hello')""",
     """ALTER TABLE docs ADD COLUMN "More, here" text DEFAULT 'm'; ALTER TABLE docs RENAME COLUMN body TO text;
     INSERT INTO docs VALUES (61, 'y', 5, NULL, 'z')""",
     "ALTER TABLE docs ALTER COLUMN n TYPE bigint; UPDATE docs SET n = 5000000000 WHERE id = 61",

@@ -129,23 +129,44 @@ def test_schema_changes(spark, publisher, modes):
         assert as_of(spark, modes["history"].path(table), FROM_HERE) == expected
 
 
-def test_large_values_move_with_keys(spark, publisher, modes):
+class OfMode:
+    """The table of a mode, where one subscription has one of each."""
+
+    def __init__(self, bridge, mode):
+        self.catalog, self.subscription, self._bridge, self._mode = bridge.catalog, bridge.subscription, bridge, mode
+
+    def path(self, _table):
+        return self._bridge.path(self._mode)
+
+    def commits(self, _table):
+        return self._bridge.commits(self._mode)
+
+
+def test_large_values_move_with_keys(spark, publisher, pipeline):
     """Within one batch, over several keys, in one transaction and in several; and a key that is used again."""
-    publisher.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, n int, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
-        "INSERT INTO t SELECT g, 0, repeat(g::text, 5000) FROM generate_series(1, 4) g;"
-        "CREATE PUBLICATION pub FOR TABLE t"
+
+    def execute(*transactions):
+        """Each changes the three tables by the same statements."""
+        for statements in transactions:
+            publisher.execute("; ".join(["BEGIN", *(statements.format(t=mode) for mode in MODES), "COMMIT"]))
+
+    execute(
+        "CREATE TABLE {t} (id int PRIMARY KEY, n int, big text); ALTER TABLE {t} ALTER big SET STORAGE EXTERNAL;"
+        "INSERT INTO {t} SELECT g, 0, repeat(g::text, 5000) FROM generate_series(1, 4) g"
     )
-    for bridge in modes.values():
-        bridge.catch_up()
-    publisher.execute("BEGIN; UPDATE t SET id = 11 WHERE id = 1; UPDATE t SET id = 12 WHERE id = 11; COMMIT")
-    publisher.execute("UPDATE t SET id = 13, n = 1 WHERE id = 12")
-    publisher.execute("BEGIN; UPDATE t SET id = 1 WHERE id = 2; UPDATE t SET id = 2 WHERE id = 3; COMMIT")
-    publisher.execute("UPDATE t SET n = 2 WHERE id = 1")
-    publisher.execute("BEGIN; INSERT INTO t VALUES (50, 0, 'x'); DELETE FROM t WHERE id = 50; COMMIT")
-    publisher.execute("BEGIN; DELETE FROM t WHERE id = 4; INSERT INTO t VALUES (4, 9, 'new'); COMMIT")
-    for bridge in modes.values():
-        bridge.catch_up()
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    bridge = pipeline(batch__max_rows=1000, tables={f"public.{mode}": {"mode": mode} for mode in MODES})
+    modes = {mode: OfMode(bridge, mode) for mode in MODES}
+    bridge.catch_up()
+    execute(
+        "UPDATE {t} SET id = 11 WHERE id = 1; UPDATE {t} SET id = 12 WHERE id = 11",
+        "UPDATE {t} SET id = 13, n = 1 WHERE id = 12",
+        "UPDATE {t} SET id = 1 WHERE id = 2; UPDATE {t} SET id = 2 WHERE id = 3",
+        "UPDATE {t} SET n = 2 WHERE id = 1",
+        "INSERT INTO {t} VALUES (50, 0, 'x'); DELETE FROM {t} WHERE id = 50",
+        "DELETE FROM {t} WHERE id = 4; INSERT INTO {t} VALUES (4, 9, 'new')",
+    )
+    bridge.catch_up()
     assert assert_equal_at_every_version(spark, modes, "t", ["id"]) >= 1
     versions = spark.read.format("delta").load(modes["history"].path("t")).orderBy("id", "valid_from_lsn")
     found = [
@@ -167,10 +188,11 @@ def test_large_values_move_with_keys(spark, publisher, modes):
     wrong = versions.filter("valid_to_lsn <= valid_from_lsn OR (valid_from IS NOT NULL AND valid_to < valid_from)")
     assert wrong.count() == 0
     assert versions.filter("(valid_to_lsn IS NULL) <> (valid_to IS NULL)").count() == 0
-    publisher.execute("ALTER TABLE t ADD c int DEFAULT 7; ALTER TABLE t RENAME big TO large")
-    publisher.execute("INSERT INTO t VALUES (60, 0, 'y', 8); UPDATE t SET n = 5 WHERE id = 1")
-    for bridge in modes.values():
-        bridge.catch_up()
+    execute(
+        "ALTER TABLE {t} ADD c int DEFAULT 7; ALTER TABLE {t} RENAME big TO large",
+        "INSERT INTO {t} VALUES (60, 0, 'y', 8); UPDATE {t} SET n = 5 WHERE id = 1",
+    )
+    bridge.catch_up()
     expected = mirrored(spark, modes["mirror"].path("t"))
     assert replayed(spark, modes["changelog"].path("t"), ["id"], FROM_HERE) == expected
     assert as_of(spark, modes["history"].path("t"), FROM_HERE) == expected

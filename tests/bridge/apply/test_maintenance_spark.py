@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing
-from tests.bridge.apply.made_targets import changes, content
+from tests.bridge.apply.made_targets import changes, content, copied
 
 INTENT = OptimizeIntent("/lake/t1", 7)
-ROWS = [(number, "old") for number in range(40)]
+FILES = 40
+ROWS = [(number, "old") for number in range(FILES)]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,17 @@ def test_rows_of_others_are_not_lost():
 
 @pytest.fixture
 def table(spark, catalog, target):
-    """A table of 40 files with a row each."""
-    append_rows(spark.range(0, 40, 1, 40).selectExpr("id", "'old' AS note"), target.path)
-    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), target.path))
-    assert files(spark, target) == 40
-    return target
+    """A table of `FILES` files with a row each."""
+
+    def make(path):
+        shutil.copytree(target.path, path)
+        append_rows(spark.range(0, FILES, 1, FILES).selectExpr("id", "'old' AS note"), path)
+        assert spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0].numFiles == FILES
+
+    path = f"{target.path} of files"
+    copied(spark, path, "files", make)
+    catalog.put_rel("sub", RelRow("public", "t", "r", Lsn(0), path))
+    return replace(target, path=path)
 
 
 @pytest.fixture
@@ -116,7 +124,7 @@ def test_a_process_that_ends_meanwhile(spark, catalog, table, made, monkeypatch,
     made().recover()
     assert track.standing(catalog, "sub") is None
     undone = rebooted or point == "optimize_flushed"  # a flush that was begun, and is not known to have succeeded
-    assert files(spark, table) == (40 if undone or point == "optimize_begun" else 1)
+    assert files(spark, table) == (FILES if undone or point == "optimize_begun" else 1)
     assert content(spark, table) == ROWS
     applier(spark, catalog).apply(batch(changes(table, (UPDATE, None, 1, "new"))))
     assert content(spark, table)[1] == (1, "new")
@@ -134,7 +142,7 @@ def test_an_undo_that_is_cut_short_is_made_again(spark, catalog, table, made, mo
     assert track.standing(catalog, "sub") is not None
     made().recover()
     assert track.standing(catalog, "sub") is None
-    assert (files(spark, table), content(spark, table)) == (40, ROWS)
+    assert (files(spark, table), content(spark, table)) == (FILES, ROWS)
 
 
 def test_a_power_cut_that_loses_what_an_optimize_wrote(spark, catalog, table, made, monkeypatch, tmp_path):
@@ -195,14 +203,14 @@ def test_a_stop_does_not_wait_for_its_end(spark, catalog, table, made):
     finally:
         faults.install(lambda _: None)
     assert track.standing(catalog, "sub") == OptimizeIntent(table.path, table_version(spark, table.path))
-    assert files(spark, table) == 40
+    assert files(spark, table) == FILES
     made().recover()
     assert (track.standing(catalog, "sub"), content(spark, table)) == (None, ROWS)
 
 
 def test_whoever_reads_meanwhile_reads_on(spark, table, made):
     reader = spark.read.format("delta").load(table.path).where("id >= 0")
-    assert reader.count() == 40  # planned by now
+    assert reader.count() == FILES  # planned by now
     due(made(), table)
     assert sorted(map(tuple, reader.collect())) == ROWS
 
@@ -220,10 +228,10 @@ def test_vacuum_deletes_what_is_older_than_the_retention(spark, table, made):
 
     due(made(), table)
     due(later(1), table)
-    assert (parquet(), last_operation(spark, table)) == (41, "VACUUM END")
+    assert (parquet(), last_operation(spark, table)) == (FILES + 1, "VACUUM END")
     retention = "'delta.deletedFileRetentionDuration' = 'interval 0 hours'"
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ({retention})").collect()
     due(later(1), table)
-    assert parquet() == 41
+    assert parquet() == FILES + 1
     due(later(2), table)
     assert (parquet(), content(spark, table)) == (1, ROWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pytest
 from py4j.protocol import Py4JError
@@ -102,6 +103,17 @@ def test_others_wait_for_a_suspect_and_it_for_them(jvm):
         assert not waiting.is_set()
     assert second.wait(5)
     assert waiting.wait(5)
+
+
+def test_what_a_suspect_needs_before_it_does_not_wait_for_it(jvm):
+    """A batch is applied once its transactions are formed; the other subscriptions wait for both."""
+    jvm.dies_during(batch(5, 9))
+    forming = replace(batch(5, 9), step="form")
+    other = jvm.begins(replace(forming, name="other"))
+    assert jvm.begins(forming).wait(5)
+    assert not other.wait(0.1)
+    jvm.tries(batch(5, 9))
+    assert other.wait(5)
 
 
 def test_a_suspect_that_does_not_come_is_waited_for_no_longer_than_a_minute(jvm):

@@ -39,7 +39,7 @@ def in_parts(changes: pa.Table, rng: random.Random, mean_rows: int) -> pa.Table:
     return parts[0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 20))])
 def test_net_effect_of_many_random_histories(seed):
     rng = random.Random(seed)
     cases = [random_case(number, rng, moves_keep_toast=True) for number in range(200)]
@@ -54,7 +54,7 @@ def test_net_effect_of_many_random_histories(seed):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("gaps", [0.0, 0.2, 0.5])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))])
 def test_on_a_table_with_other_rows(seed, gaps, overwrite):
     """Rows are missing or in the way, and changes are left out: the result is PostgreSQL's, or is said to be unclear.
 

@@ -12,6 +12,7 @@ from bridge.lake.table_position import TablePosition, check_committed, table_pos
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import INVALID, Lsn
+from tests.bridge.apply.made_targets import copied
 
 FAMILY = "pgbridge/1/sub/inc"
 ROW = SubscriptionRow(
@@ -36,7 +37,7 @@ class Table:
     def __init__(self, spark, path):
         self.session, self.path = fork(spark), path
         self.frame = self.session.createDataFrame([(1,)], "id long")
-        create_table(self.session, path, self.frame.schema)
+        copied(spark, path, "one column", lambda made: create_table(spark, made, self.frame.schema))
 
     def commit(self, lsn, app_id=f"{FAMILY}/0", start=0, **others):
         stamp = CommitStamp(app_id, Lsn(start), Lsn(lsn), **others)

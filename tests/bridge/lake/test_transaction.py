@@ -16,17 +16,20 @@ from bridge.lake.table_facts import read_facts
 from bridge.lake.transaction import RowCounter, can_begin, transaction
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
+from tests.bridge.apply.made_targets import copied
 
 STAMP = CommitStamp("app", Lsn(1), Lsn(2))
 
 
 @pytest.fixture
 def path(spark, tmp_path):
-    made = str(tmp_path / "a table")
-    frame = spark.range(10).toDF("id").coalesce(1)
-    create_table(spark, made, frame.schema)
-    append_rows(frame, made)
-    return made
+    def make(path):
+        frame = spark.range(10).toDF("id").coalesce(1)
+        create_table(spark, path, frame.schema)
+        append_rows(frame, path)
+
+    copied(spark, str(tmp_path / "a table"), "ten rows", make)
+    return str(tmp_path / "a table")
 
 
 def test_it_knows_the_table(spark, path):

@@ -1,8 +1,7 @@
-"""The process: it stops cleanly, obeys ENABLE and DISABLE, and does not share its state directory."""
+"""The process: it outlives its JVM and its workers, and stops cleanly. `test_daemon_monitor.py` has a whole life."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -24,38 +23,7 @@ from bridge.service import daemon as module
 from bridge.spark import session
 from protocol.lsn import Lsn
 from tests.bridge.configurations import altered
-from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until
-
-
-def test_a_daemons_life(publisher, daemon):
-    """Start, status, a second daemon refused, disable and enable while it runs, SIGTERM under load."""
-    publisher.execute(SETUP)
-    bridge = daemon()
-    bridge.start()
-    bridge.wait_for('"streaming"')
-    status = bridge.status()
-    assert status["state"] == "streaming"
-    assert status["tables"] == [{"name": "public.t", "state": "r", "path": bridge.path("t")}]
-    assert status["last_error"] is None
-
-    second = command(bridge, "run")
-    assert second.returncode == 1
-    assert f"another pgbridge daemon (process {bridge.pid})" in second.stderr
-
-    assert "disabled (now)" in command(bridge, "disable", "sub").stdout
-    wait_until(lambda: bridge.status()["state"] == "disabled")
-    publisher.execute("INSERT INTO t VALUES (2)")
-    assert "enabled (now)" in command(bridge, "enable", "sub").stdout
-    wait_until(lambda: bridge.status()["state"] == "streaming" and bridge.status()["lag_bytes"] == 0)
-
-    publisher.execute("INSERT INTO t SELECT generate_series(3, 5000)")
-    assert bridge.stop() == 0
-    stopped = bridge.status()
-    assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
-    assert stopped["confirmed_flush_lsn"] == stopped["remote_lsn"]
-    events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
-    assert events[-1]["event"] == "stopped"
-    assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
+from tests.bridge.made_daemon import SETUP, DyingWorker, wait_until
 
 
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, tables, tmp_path, monkeypatch):

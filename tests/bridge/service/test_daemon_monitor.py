@@ -1,24 +1,35 @@
-"""A real daemon is scraped while Spark starts, while it streams, and while its JVM hangs."""
+"""A real daemon's life: it obeys ENABLE, DISABLE and SIGTERM, shares its state with none, and is scraped all along."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bridge.made_daemon import SETUP, wait_until
+from tests.bridge.made_daemon import SETUP, command, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.fix_bridge import DaemonProcess
+
 HTTP = '[http]\nlisten = "127.0.0.1:0"\n'
 """The log names the port."""
+
+IMPATIENT = """
+from bridge.monitor import latest
+latest.Latest.__init__.__kwdefaults__["interval_s"], latest._OLD_S = 0.5, 2.0
+from bridge.__main__ import main
+main()
+"""
+"""A daemon that misses an answer of its JVM after two seconds in place of thirty."""
 
 PATHS = ("metrics", "healthz", "readyz", "status.json", "")
 TIMEOUT_S = 30
@@ -43,6 +54,10 @@ def metrics(url: str) -> dict[tuple[str, str], float]:
     }
 
 
+def events(bridge: DaemonProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
+
+
 @contextmanager
 def jvm_stopped(pid: int) -> Iterator[None]:
     """SIGSTOP for a daemon's JVM."""
@@ -54,21 +69,36 @@ def jvm_stopped(pid: int) -> Iterator[None]:
         jvm.send_signal(signal.SIGCONT)
 
 
-def test_a_daemon_that_is_scraped(publisher, daemon):
-    """From its start, with a message that nobody committed on its way, to a JVM that does not answer."""
+def test_a_daemons_life(publisher, daemon):
+    """It is scraped while Spark starts, while it streams, and while its JVM hangs.
+
+    Between that: its status, a second daemon refused, a message that nobody committed on its way, disable and enable
+    while it runs. It ends by SIGTERM under load.
+    """
     publisher.execute(SETUP)
     bridge = daemon()
+    bridge.program = (sys.executable, "-c", IMPATIENT)
     bridge.config.write_text(bridge.config.read_text() + HTTP)
     bridge.start()
     bridge.wait_for("serving metrics")
-    events = [json.loads(line) for line in bridge.log.read_text().splitlines() if line.startswith("{")]
-    url = next(event["url"] for event in events if "serving metrics" in event["event"])
+    (url,) = (event["url"] for event in events(bridge) if "serving metrics" in event["event"])
     assert ask(f"{url}readyz") == (
         503,
         json.dumps({"ready": False, "not_ready": [{"reason": "Spark is starting"}]}),
     )
     assert metrics(url)["pgbridge_subscription_state", "streaming"] == 0
-    wait_until(lambda: metrics(url)["pgbridge_subscription_state", "streaming"] == 1, 180)
+
+    def is_streaming() -> bool:
+        return metrics(url)["pgbridge_subscription_state", "streaming"] == 1
+
+    wait_until(is_streaming, 180)
+    status = bridge.status()
+    assert status["state"] == "streaming"
+    assert status["tables"] == [{"name": "public.t", "state": "r", "path": bridge.path("t")}]
+    assert status["last_error"] is None
+    second = command(bridge, "run")
+    assert second.returncode == 1
+    assert f"another pgbridge daemon (process {bridge.pid})" in second.stderr
 
     publisher.execute("SELECT pg_logical_emit_message(false, 'prefix', 'content')")
     publisher.execute("INSERT INTO t SELECT generate_series(2, 100)")
@@ -86,9 +116,23 @@ def test_a_daemon_that_is_scraped(publisher, daemon):
     assert [ask(url + path)[0] for path in PATHS] == [200] * len(PATHS)
     assert [path for path in PATHS if publisher.conninfo in ask(url + path)[1]] == []
 
+    assert "disabled (now)" in command(bridge, "disable", "sub").stdout
+    wait_until(lambda: metrics(url)["pgbridge_subscription_state", "disabled"] == 1)
+    publisher.execute("INSERT INTO t VALUES (101)")
+    assert "enabled (now)" in command(bridge, "enable", "sub").stdout
+    wait_until(lambda: is_streaming() and metrics(url)["pgbridge_rows_applied_total", ""] >= 100)
+    assert bridge.status()["lag_bytes"] == 0
+
     with jvm_stopped(bridge.pid):
         wait_until(lambda: ("pgbridge_jvm_heap_used_bytes", "") not in metrics(url))
         assert ask(f"{url}status.json")[0] == 200
         assert ask(f"{url}healthz")[0] == 200
     wait_until(lambda: ("pgbridge_jvm_heap_used_bytes", "") in metrics(url))
+
+    publisher.execute("INSERT INTO t SELECT generate_series(102, 5000)")
     assert bridge.stop() == 0
+    stopped = bridge.status()
+    assert (stopped["state"], stopped["enabled"]) == ("stopped", True)
+    assert stopped["confirmed_flush_lsn"] == stopped["remote_lsn"]
+    assert events(bridge)[-1]["event"] == "stopped"
+    assert all({"event", "level", "timestamp"} <= event.keys() for event in events(bridge))

@@ -11,14 +11,13 @@ from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog.catalog_rows import RelRow
 from bridge.config.config import Subscription
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit.writes import append_rows
 from bridge.runtime.errors import ApplyError, SkipError
 from bridge.skipped.kept_transaction import FILE, folder_of, read
 from bridge.skipped.replay import Replay, TablePreview, TableReplayed, lines_of
 from bridge.spark.session import fork
 from protocol.codec.messages import Relation, Truncate, Update
 from protocol.lsn import INVALID, Lsn
-from tests.bridge.apply.made_targets import empty_target
+from tests.bridge.apply.made_targets import delta_target
 from tests.bridge.batch.streamed import text, transaction
 from tests.bridge.skipped.kept import FINISH, ORIGIN, kept, message, relation, types
 
@@ -29,9 +28,8 @@ T, U = relation("t", 1), relation("u", 2)
 @pytest.fixture
 def made(spark, tmp_path):
     """Makes the replay of changes to tables t and u, of rows 1 to 3."""
-    targets = {name: empty_target(spark, tmp_path, name) for name in ("t", "u")}
-    for target in targets.values():
-        append_rows(spark.createDataFrame([(i, f"row {i}") for i in (1, 2, 3)], "id long, note string"), target.path)
+    rows = [(i, f"row {i}") for i in (1, 2, 3)]
+    targets = {name: delta_target(spark, tmp_path, name, *rows) for name in ("t", "u")}
 
     def make(*tables, lsn=0, state="r", without=(), relid=700, origin=ORIGIN, copying=(), waits=None):
         folder = folder_of(tmp_path, "sub", str(FINISH))

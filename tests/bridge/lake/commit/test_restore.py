@@ -14,6 +14,7 @@ from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
+from tests.bridge.apply.made_targets import copied
 
 ME = "pgbridge/1/sub/inc/0"
 
@@ -21,11 +22,14 @@ ME = "pgbridge/1/sub/inc/0"
 @pytest.fixture
 def path(spark, tmp_path):
     """A table with the row 1 by a batch up to 0/10, and 2 by one up to 0/20."""
-    path = str(tmp_path / "t")
-    create_table(spark, path, spark.createDataFrame([], "id long").schema)
-    for id_, lsn in ((1, 0x10), (2, 0x20)):
-        overwrite_rows(spark.createDataFrame([(n,) for n in range(1, id_ + 1)], "id long"), path, stamp(lsn))
-    return path
+
+    def make(path):
+        create_table(spark, path, spark.createDataFrame([], "id long").schema)
+        for id_, lsn in ((1, 0x10), (2, 0x20)):
+            overwrite_rows(spark.createDataFrame([(n,) for n in range(1, id_ + 1)], "id long"), path, stamp(lsn))
+
+    copied(spark, str(tmp_path / "t"), "two batches", make)
+    return str(tmp_path / "t")
 
 
 def stamp(lsn, app_id=ME):
