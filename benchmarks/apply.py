@@ -98,7 +98,7 @@ def measure(
                     say(f"round {number}: {case}: {cost.seconds:.2f} s, CPU {cost.cpu_s:.2f} s, {cost.jobs} jobs")
         return list(measured.values())
     finally:
-        session.stop(spark)
+        session.driver_of(spark).stop(spark)
 
 
 def make_table(spark: SparkSession, path: str, size: Size) -> Target:

@@ -83,7 +83,7 @@ def copied(warm: FilledTable, table: FilledTable, master: str, settings: dict[st
         seconds, ended_ms = time.perf_counter() - started_s, time.time() * 1000
         usage = meter.usage()
         check(spark, table, path)
-        session.stop(spark)
+        session.driver_of(spark).stop(spark)
         results, written = _sent(events, began_ms, ended_ms)
         return Copy(table.rows, workers, seconds, results, written, usage.jvm_peak_bytes, usage.python_peak_bytes)
 

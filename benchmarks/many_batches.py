@@ -95,7 +95,7 @@ def measure(
             _apply(spark, str(folder / f"warm-{keys}"), keys, warm_up, changes, lambda _: None)
         return [_apply(spark, str(folder / keys), keys, batches, changes, say) for keys in all_keys]
     finally:
-        session.stop(spark)
+        session.driver_of(spark).stop(spark)
 
 
 def _apply(spark: SparkSession, path: str, keys: str, batches: int, changes: int, say: Callable[[str], None]) -> Series:

@@ -216,9 +216,6 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "source/slot_stream.py": {
         "run in the database": _MISSING,
     },
-    "spark/connect.py": {
-        "write master": "remedies/test_on_this_machine.py::test_the_address_of_a_connect_server",
-    },
     "spark/hints.py": {
         "{what} run in Spark": "bridge/spark/test_hints.py::test_the_statement_is_run",
     },

@@ -98,10 +98,11 @@ class ConnectServer(Closing):
         import pyspark
         from pyspark.sql import SparkSession
 
-        from bridge.spark import launch, session
+        from bridge.spark import launch
+        from bridge.spark.settings import REQUIRED
 
         settings = {
-            **{key: value for key, value in session.REQUIRED.items() if "extensions" in key or "catalog" in key},
+            **{key: value for key, value in REQUIRED.items() if "extensions" in key or "catalog" in key},
             **YOUNG_JVM,
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",

@@ -17,7 +17,7 @@ from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
 from bridge.lake import ddl
 from bridge.runtime.errors import BridgeError
 from bridge.service.cli import app
-from bridge.spark import session
+from bridge.spark import settings
 from tests import generated_commands
 
 ROOT = Path(__file__).parents[1]
@@ -228,13 +228,13 @@ def test_configuration_has_no_other_key():
     assert sorted(named) == sorted(KEYS.keys() - NO_KEYS)
 
 
-@pytest.mark.parametrize(("setting", "value"), [*session.DEFAULTS.items(), *session.REQUIRED.items()])
+@pytest.mark.parametrize(("setting", "value"), [*settings.DEFAULTS.items(), *settings.REQUIRED.items()])
 def test_configuration_has_every_setting_of_spark(setting, value):
     assert cells("docs/configuration.md")[setting] == [f"`{value}`"]
 
 
 def test_configuration_has_the_checkpoint_intervals():
-    cell = cells("docs/configuration.md")[session.CHECKPOINT_INTERVAL]
+    cell = cells("docs/configuration.md")[settings.CHECKPOINT_INTERVAL]
     intervals = {ddl.checkpoint_interval(f"/lake/{number}") for number in range(500)}
     assert cell[0].startswith(f"`{min(intervals)}` to `{max(intervals)}`")
 

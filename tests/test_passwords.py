@@ -46,8 +46,8 @@ COMMANDS: Final = (
     ("disable", "service"), ("enable", "service"), ("reload",),
 )  # fmt: skip
 EVERY_COPY_ON_EXECUTORS: Final = """
-from bridge.sync import copy
-copy.MODEST_BYTES = -1
+from bridge.spark.driver import Local
+Local.copied_bytes = -1
 from bridge.__main__ import main
 main()
 """

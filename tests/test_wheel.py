@@ -40,7 +40,8 @@ CHANGES = """
 ON_EXECUTORS = """
 from pgbridge.bridge.sync import copy
 read = copy.read_on_executors
-copy.MODEST_BYTES = -1
+from pgbridge.bridge.spark.driver import Local
+Local.copied_bytes = -1
 copy.read_on_executors = lambda *arguments: print("on executors") or read(*arguments)
 from pgbridge.__main__ import main
 main()"""

@@ -319,7 +319,7 @@ class DeltaTables:
 
     def interrupt(self) -> None:
         """Make a command that runs in another thread fail."""
-        session.interrupt_companion(self.spark, _COMPANION)
+        session.interrupt(self.spark, _COMPANION)
 
     @property
     def _session(self) -> SparkSession:

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from bridge.catalog.catalog_rows import owner_of
 from bridge.runtime import remedies
 from bridge.runtime.errors import EndsSpark
-from bridge.spark import session
+from bridge.spark.driver import OF_A_ROW
 from bridge.spark.outcome import is_of_spark
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from bridge.spark.driver import Driver
 
 _ENDS_ALONE: Final = 2
 """So many times a work may end the JVM alone: the kernel may have killed it once for another process's memory."""
@@ -118,13 +120,11 @@ class Suspects:
 
     Args:
         now_s: The monotonic clock.
-        died: Whether the JVM is dead; None if it lives.
     """
 
-    def __init__(
-        self, now_s: Callable[[], float] = time.monotonic, died: Callable[[], str | None] = session.died
-    ) -> None:
-        self._now_s, self._died = now_s, died
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._driver: Driver | None = None
         self._changed = threading.Condition()
         self._running: list[_Running] = []
         self._failed: list[_Running] = []
@@ -224,7 +224,7 @@ class Suspects:
         before = "" if work.step == "copy" else f"{remedies.disable(owner)}, then "
         return EndsSpark(
             f"{work} has ended Spark's JVM {ends} ({self._reason}), and is not tried any more; {size}".rstrip("; "),
-            hint=f'set a higher "spark.driver.memory" in [spark.conf] (a row takes up to {session.OF_A_ROW} times its '
+            hint=f'set a higher "spark.driver.memory" in [spark.conf] (a row takes up to {OF_A_ROW} times its '
             "size), and start the daemon again; "
             f"to try it once more as it is: {before}{again}",
         )
@@ -259,9 +259,13 @@ class Suspects:
                     suspect.ends_alone += 1
             return [str(one.work) for one in there]
 
-    def jvm_started(self) -> None:
-        """Another JVM runs: suspects come first."""
+    def _died(self) -> str | None:
+        return None if self._driver is None else self._driver.lost()
+
+    def jvm_started(self, driver: Driver) -> None:
+        """Another JVM runs, a driver's: suspects come first."""
         with self._changed:
+            self._driver = driver
             self._come_until_s = self._now_s() + _COME_S
             for suspect in self._suspects:
                 suspect.came = False

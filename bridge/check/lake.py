@@ -21,7 +21,8 @@ from bridge.check.finding import Finding, failed, failure, passed, warning
 from bridge.lake.ddl import find_namespace
 from bridge.runtime.errors import BridgeError, OwnColumnError
 from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
-from bridge.spark import session
+from bridge.spark.launch import Launch
+from bridge.spark.session import driver_for
 from bridge.targets.filled import Filling, check_filled, filled_columns
 from bridge.targets.location import sql_name
 
@@ -227,7 +228,7 @@ def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) ->
     catalogs = {text: warehouse for text in warehouses if (warehouse := CatalogWarehouse.of(text)) is not None}
     if running:
         return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
-    unmade = None if spark.master.startswith("sc://") else _derby_to_be_made(spark.conf)
+    unmade = _derby_to_be_made(spark.conf) if driver_for(spark.master).is_ours else None
     findings = {
         text: passed("warehouse", f"{text}: Spark creates the metastore at the first start, in {unmade}")
         for text, catalog in catalogs.items()
@@ -238,15 +239,16 @@ def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) ->
 
 
 def _by_spark(spark: Spark, warehouses: Mapping[str, CatalogWarehouse]) -> dict[str, Finding]:
+    driver = driver_for(spark.master)
     try:
-        started = session.start(spark.master, spark.conf, warehouses=warehouses, log=Path(os.devnull))
+        started = driver.start(spark.conf, warehouses, Launch(Path(os.devnull)))
     except Exception as error:  # noqa: BLE001 - PySpark's, py4j's, the system's
         problem = failure("warehouse", f"Spark cannot be started: {error}", remedy="see [spark] in the configuration")
         return dict.fromkeys(warehouses, problem)
     try:
         return {text: _look(started, text, warehouse) for text, warehouse in warehouses.items()}
     finally:
-        session.stop(started)
+        driver.stop(started)
 
 
 def _look(spark: SparkSession, text: str, warehouse: CatalogWarehouse) -> Finding:

@@ -23,13 +23,13 @@ from bridge.monitor.server import cannot_listen, read_token
 from bridge.runtime import process, remedies
 from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.runtime.http_address import is_loopback
-from bridge.spark import session
 from bridge.spark.launch import names_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bridge.config.config import Http
+    from bridge.spark.driver import Conf, Driver
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
 _OTHERS_READ, _EVERYBODY = 0o044, 0o007
@@ -56,11 +56,11 @@ def check_memory(needed_bytes: int, available_bytes: int | None, row_bytes: int 
     return passed("memory", f"pgbridge may use {needed}, and {available} are available")
 
 
-def check_ports(master: str, conf: Mapping[str, str | float | bool], environment: Mapping[str, str]) -> Finding:
+def check_ports(driver: Driver, conf: Conf, environment: Mapping[str, str]) -> Finding:
     """Look where Spark's driver listens: who reaches its ports, and is not asked for a secret, runs code there."""
-    subject, on_cluster = "Spark's ports", session.on_cluster(master)
+    subject, alone = "Spark's ports", driver.executors_here
     addresses = names_address(conf, environment)
-    if not on_cluster and all(map(is_loopback, addresses)):
+    if alone and all(map(is_loopback, addresses)):
         return passed(subject, "Spark listens on this machine's loopback only")
     where = ", ".join(dict.fromkeys(addresses)) or "this machine's address"
     web = " (its UI never does)" if str(conf.get("spark.ui.enabled", False)).lower() == "true" else ""
@@ -69,10 +69,10 @@ def check_ports(master: str, conf: Mapping[str, str | float | bool], environment
     return warning(
         subject,
         f"Spark listens on {where}, and asks for no secret{web}: who reaches its ports can run code as this user",
-        remedy='set "spark.authenticate" = true in [spark.conf]; a standalone cluster needs the same '
-        '"spark.authenticate.secret" on each machine. Or let a firewall admit the cluster alone'
-        if on_cluster
-        else "remove spark.driver.host, spark.driver.bindAddress and SPARK_LOCAL_IP: a local master needs none",
+        remedy="remove spark.driver.host, spark.driver.bindAddress and SPARK_LOCAL_IP: a local master needs none"
+        if alone
+        else 'set "spark.authenticate" = true in [spark.conf]; a standalone cluster needs the same '
+        '"spark.authenticate.secret" on each machine. Or let a firewall admit the cluster alone',
     )
 
 

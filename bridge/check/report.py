@@ -22,13 +22,12 @@ from bridge.check import machine
 from bridge.check.finding import Finding, Level, exit_code, failed
 from bridge.check.lake import check_catalogs, check_conf
 from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
-from bridge.config.spark_master import CONNECT
 from bridge.lake.log.local_tables import local_folder
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from bridge.runtime.errors import BridgeError, StateError
 from bridge.runtime.process import OWN_BYTES, available_bytes
-from bridge.spark import session
+from bridge.spark.session import driver_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,13 +91,14 @@ def _catalog(state_dir: Path) -> Catalog | None:
 
 
 def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -> Iterator[Finding]:
-    if not config.spark.master.startswith(CONNECT):
+    driver = driver_for(config.spark.master)
+    if driver.is_ours:
         yield machine.check_java(environment)
-        yield machine.check_ports(config.spark.master, config.spark.conf, environment)
-        needed_bytes = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
+        yield machine.check_ports(driver, config.spark.conf, environment)
+        needed_bytes = driver.memory_bytes(config.spark.conf) + OWN_BYTES
         # a running daemon has its memory already
         if not running:
-            row_bytes = session.largest_row_bytes(config.spark.master, config.spark.conf)
+            row_bytes = driver.largest_row_bytes(config.spark.conf)
             yield machine.check_memory(needed_bytes, available_bytes(), row_bytes)
     else:
         yield machine.check_connect(find_spec)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.config.explain import explain, toml
-from bridge.config.spark_master import check_heap, check_master
+from bridge.config.spark_master import check_master, heap_bytes
 from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
 from bridge.publication import definitions
 from bridge.runtime import remedies
@@ -224,7 +224,7 @@ class Spark(BaseModel):
                     f"{toml(key)} must be a string, a number or a boolean, not {toml(value)}"
                 )
             if key == "spark.driver.memory":
-                check_heap(str(value))
+                heap_bytes(str(value))
         return conf
 
 

@@ -15,10 +15,11 @@ CONNECT: Final = "sc://"
 
 _LOCAL: Final = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?")
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]")
-_HOST_AND_PORT: Final = r"(?:[^\s:/@,\[\]]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}"
+_HOST: Final = r"(?:[^\s:/;@,\[\]]+|\[[0-9A-Fa-f:]+\])"
+_HOST_AND_PORT: Final = rf"{_HOST}:[0-9]{{1,5}}"
 _STANDALONE: Final = re.compile(rf"spark://{_HOST_AND_PORT}(?:,{_HOST_AND_PORT})*")
 _KUBERNETES: Final = re.compile(r"k8s://(?:https?://)?[^\s:/]+(?::[0-9]{1,5})?(?:/\S*)?")
-_SPARK_CONNECT: Final = re.compile(r"sc://[^\s/;]+(?:/(?:;\S*)?)?")
+_SPARK_CONNECT: Final = re.compile(rf"sc://{_HOST}(?::[0-9]{{1,5}})?(?:/(?:;\S*)?)?")
 
 _XMX: Final = re.compile(r"(\d+)([kmgtKMGT])")
 _LEAST_HEAP_BYTES: Final = 450 << 20
@@ -50,8 +51,8 @@ def local_threads(master: str) -> int | None:
     return -1 if found[1] == "*" else int(found[1] or 1)
 
 
-def check_heap(memory: str) -> None:
-    """Raise if a JVM does not start with a heap of this size (`spark.driver.memory`).
+def heap_bytes(memory: str) -> int:
+    """The size of a JVM's heap (`spark.driver.memory`).
 
     Raises:
         ValueError: It is no size of the JVM's option -Xmx, or Spark refuses it (UnifiedMemoryManager).
@@ -59,5 +60,7 @@ def check_heap(memory: str) -> None:
     size = _XMX.fullmatch(memory)
     if size is None:
         raise ValueError(f'spark.driver.memory must be a number with k, m, g or t, as in "2g", not "{memory}"')
-    if int(size[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[size[2].lower()] < _LEAST_HEAP_BYTES:
+    heap = int(size[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[size[2].lower()]
+    if heap < _LEAST_HEAP_BYTES:
         raise ValueError(f'spark.driver.memory must be at least "450m", Spark\'s own least, not "{memory}"')
+    return heap

@@ -35,7 +35,7 @@ from bridge.runtime.errors import StoreError, TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.spark.hints import catalog_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
-from bridge.spark.session import CHECKPOINT_INTERVAL
+from bridge.spark.settings import CHECKPOINT_INTERVAL
 from bridge.targets.location import catalog_parts, quoted, sql_name
 from bridge.targets.target import layout_properties
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.utils import is_remote
 
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG
+from bridge.spark.session import driver_of
 from bridge.targets.filled import Filling, filled_columns
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
@@ -108,7 +108,7 @@ def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     A Connect server tells neither how columns are generated, nor of a CHECK: there it is as if there were none of both,
     and none is refused.
     """
-    if is_remote():
+    if not driver_of(spark).is_ours:
         fields = json.loads(read_table(spark, location).schema.json())["fields"]
         return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has

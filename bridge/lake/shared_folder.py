@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import local_folder
-from bridge.lake.source import reads_local_files
 from bridge.runtime.errors import TargetError
 from bridge.spark.hints import executor_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.session import driver_of
 from bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class SharedFolders:
 
     def check(self, location: str) -> None:
         """Do as `check_shared` in the folder that an existing table of a catalog lies in; leave other tables alone."""
-        if catalog_parts(location) is None or reads_local_files(self._spark):
+        if catalog_parts(location) is None or driver_of(self._spark).executors_here:
             return
         place = place_of(self._spark, location)
         parent = "" if place is None else place.rstrip("/").rpartition("/")[0]
@@ -57,7 +57,7 @@ def check_shared(spark: SparkSession, warehouse: str) -> None:
         PySparkException, Py4JError: The connection to Spark is lost.
     """
     folder = local_folder(warehouse)
-    if folder is None or reads_local_files(spark):
+    if folder is None or driver_of(spark).executors_here:
         return
     folder.mkdir(parents=True, exist_ok=True)
     probe = Path(tempfile.mkdtemp(prefix=".pgbridge-shared-", dir=folder))

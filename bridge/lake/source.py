@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StructType, VariantType
-from pyspark.sql.utils import is_remote
 
 from bridge.lake.schema import spark_schema
+from bridge.spark.session import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,17 +48,11 @@ _OF_LARGE_VALUES: Final[dict[str, Any]] = {"use_dictionary": False, "write_stati
 
 _PREFIX: Final = "pgbridge-scratch-"  # Spark ignores names that begin with "_" or "."
 
-_PIECE_BYTES: Final = 8 << 20
-"""So many bytes of rows are sent to a Connect server with each request; it takes at most 128 MiB."""
-
-_DRIVER_BYTES: Final = 64 << 20
-"""So many bytes of rows are given to a driver at once, which has them all in its heap."""
-
 
 @contextmanager
 def arrow_source(spark: SparkSession, table: pa.Table) -> Iterator[DataFrame]:
     """A table as a DataFrame that is valid within, with nullable columns of the same names."""
-    if _fit_plan([table]) or not reads_local_files(spark):
+    if _fit_plan([table]) or not driver_of(spark).executors_here:
         yield as_frame(spark, table)
         return
     with scratch_file() as path:
@@ -76,7 +70,7 @@ def arrow_stream_source(
     Args:
         batches: They are all taken before the DataFrame is given.
     """
-    if not reads_local_files(spark):
+    if not driver_of(spark).executors_here:
         yield _checkpoints(spark, schema, batches)
         return
     rest, first = iter(batches), list[pa.RecordBatch]()
@@ -107,11 +101,6 @@ def arrow_stream_source(
 def _released(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     while batches:
         yield batches.pop(0)
-
-
-def reads_local_files(spark: SparkSession) -> bool:
-    """Whether all of Spark runs on this machine, as this user."""
-    return not is_remote() and str(spark.sparkContext.master).startswith("local")
 
 
 def _checkpoints(spark: SparkSession, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFrame:
@@ -217,7 +206,7 @@ def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     A driver has its rows in its heap, and on Spark Connect they are part of every request that has to do with it. So
     many rows are checkpointed.
     """
-    if table.nbytes > _piece_bytes():
+    if table.nbytes > driver_of(spark).piece_bytes:
         return checkpointed_frame(spark, table)
     if not len(table):  # PySpark converts no column without chunks
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
@@ -230,13 +219,9 @@ def checkpointed_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     If an executor is lost with them, the batch fails and is formed again. (`createDataFrame` alone would leave them in
     a Connect server's memory until the session ends.) Spark removes a checkpoint when its DataFrame is garbage.
     """
-    rows = max(1, len(table) * _piece_bytes() // max(1, table.nbytes))
+    rows = max(1, len(table) * driver_of(spark).piece_bytes // max(1, table.nbytes))
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
     return concatenated([checkpointed(spark.createDataFrame(piece, _schema_of(table))) for piece in pieces])
-
-
-def _piece_bytes() -> int:
-    return _PIECE_BYTES if is_remote() else _DRIVER_BYTES
 
 
 def _schema_of(table: pa.Table) -> StructType:
@@ -256,21 +241,5 @@ def concatenated(
 
 def checkpointed(frame: DataFrame) -> DataFrame:
     """Checkpoint a DataFrame's rows on the executors' disks."""
-    with _active(frame.sparkSession):
+    with driver_of(frame.sparkSession).active(frame.sparkSession):
         return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-
-
-@contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Make a session of Spark Connect the active one of this thread: its client has a checkpoint belong to that one."""
-    if not is_remote():
-        yield
-        return
-    remote: Any = type(spark)
-    active = remote._active_session  # noqa: SLF001 - PySpark sets it only where there is none
-    before = getattr(active, "session", None)
-    active.session = spark
-    try:
-        yield
-    finally:
-        active.session = before

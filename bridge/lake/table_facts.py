@@ -9,8 +9,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.utils import is_remote
-
 from bridge.effects.kept_rows import KeptRows
 from bridge.lake.log.local_tables import checksum_of, latest_version, log_of
 from bridge.targets.location import sql_name
@@ -142,7 +140,7 @@ def _described(spark: SparkSession, path: str) -> TableFacts:
 def _facts_in_log(path: str) -> TableFacts | None:
     """The facts by the checksum of the latest version of a local table; None if there is none."""
     log = log_of(path)  # not of a catalog's table, which may be another one by now
-    if log is None or is_remote():
+    if log is None:
         return None
     version = latest_version(log)
     checksum = checksum_of(log, version) if version >= 0 else None

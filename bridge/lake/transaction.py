@@ -17,8 +17,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from bridge.effects.kept_rows import TableVersion
 from bridge.lake.log.local_tables import entry_of, local_folder
-from bridge.lake.source import reads_local_files
 from bridge.lake.table_facts import TableFacts
+from bridge.spark.session import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def can_begin(spark: SparkSession, path: str) -> bool:
     """Whether a transaction on a table can be begun here: its files are on this machine, and Spark is, too."""
-    if local_folder(path) is None or not reads_local_files(spark):
+    if local_folder(path) is None or not driver_of(spark).executors_here:
         return False  # a catalog may have another table of the name by the time of the commit
     # unless PYSPARK_PIN_THREAD says otherwise, each thread has one of the JVM, of which it is the transaction's
     return type(spark.sparkContext._gateway).__name__ == "ClientServer"  # noqa: SLF001

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 from concurrent.futures import wait
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.apply.suspects import SUSPECTS
 from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import locked, spark_lock
+from bridge.catalog.lock import locked
 from bridge.check.finding import Level
 from bridge.check.machine import check_descriptors, not_started
 from bridge.check.report import preflight
@@ -33,8 +33,8 @@ from bridge.service.jvm_watch import JvmWatch
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
-from bridge.spark import connect, session
-from bridge.spark.cluster_watch import ClusterWatch
+from bridge.spark import session
+from bridge.spark.launch import Launch
 from bridge.sync.copy_progress import CopyLimit
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Daemon:
         read: Callable[[], Config] | None = None,
     ) -> None:
         self._config = config
+        self._driver = session.driver_for(config.spark.master)
         self._signals = signals
         self._until_caught_up = until_caught_up
         self._bars = bars
@@ -107,7 +108,7 @@ class Daemon:
             Sources(
                 config=lambda: self._config,
                 slots=self._watch.health,
-                heap=session.heap,
+                heap=self._driver.heap,
                 spark=lambda: self._spark_state,
                 restarts=lambda: self._restarts,
             ),
@@ -128,9 +129,7 @@ class Daemon:
         _install_fault()
         state_dir = self._config.state_dir
         warehouses = [subscription.warehouse for subscription in self._config.subscription.values()]
-        ours = not connect.is_connect(self._config.spark.master)
-        earlier = spark_lock(state_dir) if ours else nullcontext()
-        with locked(state_dir), self._monitor, self._watch, earlier as keep_open:
+        with locked(state_dir), self._monitor, self._watch, self._driver.lock(state_dir) as keep_open:
             catalog = self._catalog = Catalog(catalog_path(state_dir))
             try:
                 for subscription in self._config.subscription.values():
@@ -142,14 +141,14 @@ class Daemon:
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     keep_freed()
                     share_interpreter()
-                    SUSPECTS.jvm_started()
-                    with JvmWatch(self._log):
+                    SUSPECTS.jvm_started(self._driver)
+                    with JvmWatch(self._log, self._driver):
                         try:
                             self._supervise(spark, catalog)
                         finally:
                             self._end(catalog)
-                            session.stop(spark)
-                    lost = session.died()
+                            self._driver.stop(spark)
+                    lost = self._driver.lost()
                     if lost is None or self._stopping or self._done:
                         break
                     self._wait_to_start(self._bury(lost))
@@ -166,7 +165,7 @@ class Daemon:
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""
-        needed = session.memory_bytes(self._config.spark.master, self._config.spark.conf) + OWN_BYTES
+        needed = self._driver.memory_bytes(self._config.spark.conf) + OWN_BYTES
         available = available_bytes()
         if available is not None and needed > available:
             self._log.warning(
@@ -189,14 +188,14 @@ class Daemon:
         Raises:
             SparkLost: With `until_caught_up`: the JVM has died too often.
         """
-        if connect.is_connect(self._config.spark.master):
+        if not self._driver.is_ours:
             self._restarts += 1
-            self._log.error("the connection to the Spark Connect server is lost", reason=lost)
-            session.forget()
+            self._log.error(self._driver.loss, reason=lost)
+            self._driver = self._driver.forget()
             return 0.0
         now_s = time.monotonic()
         self._deaths = [*(death_s for death_s in self._deaths if now_s - death_s < _DEATHS_WITHIN_S), now_s]
-        hint = session.lost_hint(lost)
+        hint = self._driver.hint(lost)
         under_way = SUSPECTS.jvm_died(lost)
         if self._until_caught_up and len(self._deaths) > _DEATHS:
             raise SparkLost(
@@ -213,7 +212,7 @@ class Daemon:
             under_way=under_way,
             again_in_s=pause_s,
         )
-        session.forget()
+        self._driver = self._driver.forget()
         return pause_s
 
     def _wait_to_start(self, pause_s: float) -> None:
@@ -244,16 +243,15 @@ class Daemon:
             try:
                 return self._start_spark(warehouses, keep_open)
             except SparkLost as error:
-                remote = connect.is_connect(self._config.spark.master)
-                if not self._restarts or (self._until_caught_up and not remote):
+                ours = self._driver.is_ours
+                if not self._restarts or (self._until_caught_up and ours):
                     raise
                 failures += 1
                 pause_s = backoff_s(failures, _SERVER_PAUSE_S)
-                said = "the Spark Connect server is away" if remote else "Spark cannot be started again now"
+                said = "Spark cannot be started again now" if ours else "the Spark Connect server is away"
                 self._log.warning(said, error=error.message, again_in_s=pause_s)
-                if not remote:
-                    session.kill()  # a JVM that came half way
-                    session.forget()
+                self._driver.kill()  # a JVM that came half way
+                self._driver = self._driver.forget()
                 self._wait_to_start(pause_s)
                 if self._stopping:
                     return None
@@ -261,11 +259,10 @@ class Daemon:
     def _start_spark(self, warehouses: Sequence[str], keep_open: int | None) -> SparkSession | None:
         """Start Spark, in a thread, because PySpark handles SIGINT itself in the main thread; None after a signal."""
         log = self._config.state_dir / "spark.log"
-        self._log.info("starting Spark", master=connect.shown(self._config.spark.master), log=str(log))
+        self._log.info("starting Spark", master=self._driver.shown, log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
-        spark = self._config.spark
-        start = partial(session.start, spark.master, spark.conf, warehouses=warehouses, log=log, keep_open=keep_open)
+        start = partial(self._driver.start, self._config.spark.conf, warehouses, Launch(log, keep_open))
         started = detached(start, "start of Spark")
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
@@ -273,7 +270,7 @@ class Daemon:
             self._turn_without_spark()
         if self._stopping:
             end_s = time.monotonic() + _JVM_PATIENCE_S
-            while not session.kill() and not started.done() and time.monotonic() < end_s:
+            while not self._driver.kill() and not started.done() and time.monotonic() < end_s:
                 wait([started], timeout=_SIGNAL_S)
             return None
         try:
@@ -290,18 +287,18 @@ class Daemon:
         """
         self._spark_state = "running"
         self._warm_up = WarmUp(spark)
-        cluster = ClusterWatch(spark, self._config.spark.master, self._log)
+        watch = self._driver.watch(spark, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
         while not self._stopping:
-            if session.died() is not None:
+            if self._driver.lost() is not None:
                 return
-            if (why := cluster.turn()) is not None:
+            if (why := watch()) is not None:
                 self._log.error("Spark's driver is ended, and started again", reason=why)
-                session.kill()
+                self._driver.kill()
                 return
             self._reap()
-            if self._until_caught_up and not self._workers and session.died() is None:
+            if self._until_caught_up and not self._workers and self._driver.lost() is None:
                 self._done = True
                 return
             try:
@@ -372,7 +369,7 @@ class Daemon:
             try:
                 forked = session.fork(spark)
             except Exception as error:
-                if session.lost(error) is None:
+                if self._driver.lost(error) is None:
                     raise
                 return  # another JVM is started, and then this worker is
             worker = SubscriptionWorker(
@@ -411,7 +408,7 @@ class Daemon:
             del self._workers[name]
             outdated = name in self._outdated
             self._outdated.discard(name)
-            if worker.error is None or session.died() is not None or outdated:
+            if worker.error is None or self._driver.lost() is not None or outdated:
                 continue
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
@@ -436,7 +433,7 @@ class Daemon:
                 worker.thread.join(_TURN_S)
                 self._monitor.turn()  # the last batch may take minutes, and nobody should kill a daemon that ends
         self._reap()
-        if session.died() is not None and not self._stopping:
+        if self._driver.lost() is not None and not self._stopping:
             self._all_stopped(catalog, "starting", but=("error",))  # they go on with another JVM
         else:
             self._all_stopped(catalog)

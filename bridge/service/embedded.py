@@ -162,7 +162,7 @@ class Subscription:
                 self._run(handler, session.fork_exact(used), catalog, until_caught_up=until_caught_up)
             finally:
                 if spark is None:
-                    session.stop(used)
+                    session.driver_of(used).stop(used)
 
     def _run(
         self, handler: Callable[[ChangeBatch], object], spark: SparkSession, catalog: Catalog, *, until_caught_up: bool

@@ -10,12 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from bridge.runtime.threads import Closing, Latest
-from bridge.spark import connect, session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from structlog.typing import FilteringBoundLogger
+
+    from bridge.spark.driver import Driver
 
 _TURN_S: Final = 5.0
 _PATIENCE_S: Final = 120.0
@@ -28,7 +27,7 @@ class JvmWatch(Closing):
 
     Args:
         log: Is told why it is killed.
-        ask: Returns something if the JVM answers, and None if it is ending; it may hang.
+        driver: Is asked for its heap, which may hang.
         patience_s: How long an answer may take.
         turn_s: How long to wait before it is asked again.
     """
@@ -36,17 +35,18 @@ class JvmWatch(Closing):
     def __init__(
         self,
         log: FilteringBoundLogger,
+        driver: Driver,
         *,
-        ask: Callable[[], object | None] = session.heap,
         patience_s: float = _PATIENCE_S,
         turn_s: float = _TURN_S,
     ) -> None:
-        self._log, self._patience_s, self._turn_s = log, patience_s, turn_s
+        self._log, self._driver = log, driver
+        self._patience_s, self._turn_s = patience_s, turn_s
         self._answers = 0
-        self._latest = Latest(lambda: self._count(ask()), interval_s=turn_s)
+        self._latest = Latest(lambda: self._count(driver.heap()), interval_s=turn_s)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jvm watch", daemon=True)
-        if not connect.is_used():
+        if driver.process is not None:
             self._latest.start()
             self._thread.start()
 
@@ -62,9 +62,9 @@ class JvmWatch(Closing):
     def _run(self) -> None:
         silent_s, answers = 0.0, 0
         while not self._stop.wait(self._turn_s):
-            silent_s = 0.0 if self._answers != answers or session.died() is not None else silent_s + self._turn_s
+            silent_s = 0.0 if self._answers != answers or self._driver.lost() is not None else silent_s + self._turn_s
             answers = self._answers
             if silent_s >= self._patience_s:
                 self._log.error("Spark's JVM does not answer; it is killed, and started again", silent_s=silent_s)
-                session.kill()
+                self._driver.kill()
                 return

@@ -10,8 +10,11 @@ from bridge.commands.status import size_text
 from bridge.config.config import Config, Spark
 from bridge.runtime.errors import BridgeError, ConfigError
 from bridge.service.warm_up import MERGED_ROWS, ROWS, warm_up
-from bridge.spark import connect, launch, session
+from bridge.spark.driver import Local
+from bridge.spark.launch import Launch, delta_jars
 from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.session import driver_for, fork
+from bridge.spark.settings import settings_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from bridge.spark.jars import DeltaJars
 
-_MASTER: Final = "local[2]"
 _DAEMONS: Final = ("spark.jars.", "spark.driver.memory", "spark.driver.extraJavaOptions")
 """Settings of the daemon that jars, or whether an archive suits a JVM, depend on."""
 
@@ -47,18 +49,19 @@ def prepare(config: Config | None, environment: Mapping[str, str]) -> list[str]:
         BridgeError: The jars cannot be remembered, or Java makes no archive.
     """
     spark = Spark() if config is None else config.spark
-    if connect.is_connect(spark.master):
+    driver = driver_for(spark.master)
+    if not driver.is_ours:
         raise ConfigError("there is nothing to prepare: a Spark Connect server has jars of its own")
     warehouses = [] if config is None else [one.warehouse for one in config.subscription.values()]
-    settings = session.settings_here(spark.conf, warehouses)
-    jars = launch.delta_jars(settings)
+    settings = settings_here(spark.conf, warehouses)
+    jars = delta_jars(settings)
     if jars is None:
         raise ConfigError("there is nothing to prepare: the environment, or spark.jars, says which jars Spark has")
     conf = {key: value for key, value in settings.items() if key.startswith(_DAEMONS)}
     with _explained(jars, environment):
         jars.folder.mkdir(parents=True, exist_ok=True)
         said = [f"Spark's packages are on this machine: {len(_fetched(jars, conf))} jars"]
-        if not session.on_cluster(spark.master):  # there Ivy is asked each time, and sends executors the jars
+        if driver.executors_here:  # on a cluster Ivy is asked each time, and sends executors the jars
             size_bytes = _archived(jars, conf)
             said.append(f"Spark starts with the classes in {jars.archive} ({size_text(size_bytes)})")
     return said
@@ -84,7 +87,7 @@ def _archived(jars: DeltaJars, conf: dict[str, str]) -> int:
     try:
         with _started(jars, conf, new) as spark:
             for rows in _TABLES:
-                warm_up(session.fork(spark), rows)
+                warm_up(fork(spark), rows)
             spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()  # as a copy, by Python workers
         if not new.exists():
             raise BridgeError(
@@ -100,11 +103,12 @@ def _archived(jars: DeltaJars, conf: dict[str, str]) -> int:
 @contextmanager
 def _started(jars: DeltaJars, conf: dict[str, str], new_archive: Path | None = None) -> Iterator[SparkSession]:
     """Spark, which has ended afterwards."""
-    spark = session.start(_MASTER, conf, log=_log_of(jars), new_archive=new_archive)
+    driver = Local("local[2]")
+    spark = driver.start(conf, launch=Launch(_log_of(jars), new_archive=new_archive))
     try:
         yield spark
     finally:
-        ended = session.end(spark, _ENDING_S)
+        ended = driver.end(spark, _ENDING_S)
     if not ended:  # an archive may be half written
         raise BridgeError(f"Spark's JVM has not ended within {_ENDING_S:g} s", hint=f"see {_log_of(jars)}")
 

@@ -22,7 +22,7 @@ from bridge.runtime.process import fsync
 from bridge.skipped import kept_transaction
 from bridge.skipped.replay import Replay, lines_of
 from bridge.skipped.show import show
-from bridge.spark.command_session import command_session
+from bridge.spark.session import command_session
 from bridge.track.progress import given_lsn
 from protocol.values.types import ColumnType, resolve
 

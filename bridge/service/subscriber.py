@@ -164,7 +164,7 @@ class SubscriptionWorker(StreamWorker):
             self._catalog.release(self._name)
             self._catalog_watch.close()
             self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
-            if session.died() is None:
+            if session.driver_of(self._spark).lost() is None:
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
                 self._status.set_state(ended if self._status.enabled() else "disabled")
 
@@ -205,12 +205,13 @@ class SubscriptionWorker(StreamWorker):
         if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
             self._log.info("the copy was cut short; it starts again at the next start", reason=str(error))
             return True
-        if (lost := session.lost(error)) is None:
+        driver = session.driver_of(self._spark)
+        if (lost := driver.lost(error)) is None:
             return False
         # the daemon starts another JVM or other sessions, and another worker
-        self._status.record_error(SparkLost(session.lost_text(lost)), counter=None)
+        self._status.record_error(SparkLost(f"{driver.loss}: {lost}"), counter=None)
         self._status.set_state("error")
-        self._log.warning(f"stopped: {session.lost_text(lost).partition(':')[0]}", reason=lost, error=str(error))
+        self._log.warning(f"stopped: {driver.loss}", reason=lost, error=str(error))
         return True
 
     def _attempt(self) -> bool:

@@ -15,7 +15,7 @@ from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import spark_schema
-from bridge.lake.source import reads_local_files, scratch_folder
+from bridge.lake.source import scratch_folder
 from bridge.spark import session
 from bridge.targets.target import Target, TargetColumn, target_schema
 from protocol.lsn import Lsn
@@ -51,7 +51,7 @@ class WarmUp:
             if self._begun:
                 return
             self._begun = True
-        if reads_local_files(self._spark):
+        if session.driver_of(self._spark).executors_here:
             largest_bytes = max(table_bytes, default=0)
             threading.Thread(target=self._run, args=(largest_bytes,), name="warm-up", daemon=True).start()
 

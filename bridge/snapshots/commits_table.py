@@ -25,7 +25,7 @@ from bridge.lake.table import schema_of
 from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.snapshots.commit_log import derived
-from bridge.spark.session import companion, interrupt_companion
+from bridge.spark.session import companion, interrupt
 from bridge.targets.location import own_location, sql_name
 from protocol.lsn import INVALID, Lsn, utc
 
@@ -95,7 +95,7 @@ class CommitRows:
 
     def interrupt(self) -> None:
         """End Spark's jobs that are under way."""
-        interrupt_companion(self.parent, "commits")
+        interrupt(self.parent, "commits")
 
     def ensure(self) -> None:
         """Create the table if it does not exist.

@@ -17,7 +17,7 @@ from bridge.config.each_subscription import each
 from bridge.lake.location import read_table
 from bridge.runtime.errors import BridgeError, ConfigError, TargetError
 from bridge.snapshots import point_in_time
-from bridge.spark.command_session import command_session, told
+from bridge.spark.session import command_session, told
 from bridge.targets.location import quoted
 from protocol.lsn import Lsn
 
@@ -138,7 +138,7 @@ def collect(
         with closing(Catalog(catalog_path(config.state_dir))) as catalog:
 
             def document_of(subscription: Subscription) -> dict[str, Any]:
-                with told():
+                with told(running):
                     return _one(running, catalog, subscription, wanted, at, views)
 
             return {"snapshots": each(chosen, document_of, partial(_failed, at))}

@@ -17,23 +17,25 @@ import os
 import threading
 import warnings
 from concurrent.futures import wait
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
-from bridge.config.spark_master import CONNECT
 from bridge.runtime import log, remedies
 from bridge.runtime.errors import SparkLost
 from bridge.runtime.threads import detached
+from bridge.spark.driver import Driver
 from bridge.spark.outcome import SPARK_ERRORS, lost_in, root_text
+from bridge.spark.settings import REQUIRED, all_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from bridge.spark.driver import Conf
 
 _TRIES, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, _GROWTH = 10, 50, 3000, 3.0
 """Together some 20 s. An operation survives a break of the network that is shorter: the client attaches to it again."""
@@ -54,49 +56,60 @@ _SETTABLE: Final = ("spark.sql.", "spark.databricks.", "spark.delta.")
 
 _OWN: Final = {
     # What is above it goes to the server's block manager, which keeps it as long as the session lives. pgbridge never
-    # sends so much at once (see `bridge.lake.source`).
+    # sends so much at once (`Connect.piece_bytes`).
     "spark.sql.session.localRelationCacheThreshold": str(64 << 20),
 }
 
 
-@dataclass(eq=False, slots=True)
-class Connection:
-    """A connection to a server: its sessions are lost together.
+class Connect(Driver):
+    """A Spark Connect server. Others may use it, too."""
 
-    Attributes:
-        url: `sc://host:port`, perhaps with parameters; a token among them is a secret.
-        settings: What each session gets.
-        lost: Why its sessions cannot be used any more; None while they can.
-    """
+    is_ours = False
+    sends_plans = True
+    piece_bytes = 8 << 20  # it takes requests of at most 128 MiB
+    copied_bytes = 32 << 20  # the rows have to be sent: some megabytes a second
+    loss = "the connection to the Spark Connect server is lost"
 
-    url: str
-    settings: dict[str, str]
-    lost: str | None = None
-    _sessions: WeakKeyDictionary[SparkSession, None] = field(default_factory=WeakKeyDictionary)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _closed: threading.Event = field(default_factory=threading.Event)
-
-    def keep(self) -> None:
-        """Begin to use each session from time to time, so that the server keeps it; a lost server is found, too."""
-        threading.Thread(target=self._use, name="keep sessions", daemon=True).start()
-
-    def _use(self) -> None:
-        while not self._closed.wait(_USED_EVERY_S) and self.lost is None:
-            for session in self.sessions():
-                try:
-                    session.conf.get("spark.sql.ansi.enabled")
-                except Exception as error:  # noqa: BLE001 - what uses the session tells
-                    client: Any = session.client
-                    if (cause := lost_in(error)) is not None and not client.is_closed:
-                        self.lose(_first_line(cause))
+    def __init__(self, master: str) -> None:
+        super().__init__(master)
+        self._settings: dict[str, str] = {}
+        self._sessions: WeakSet[SparkSession] = WeakSet()
+        self._lost: str | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
 
     @property
     def shown(self) -> str:
-        """The URL without parameters."""
-        return shown(self.url)
+        """The URL without parameters: one of them may be a token."""
+        return self.master.partition("/;")[0].partition(";")[0]
 
-    def open(self) -> SparkSession:
-        """Open a session with the connection's settings.
+    def _open(self, conf: Conf, *_: object) -> SparkSession:
+        _import()
+        settings = all_settings(conf)
+        self._settings = {**_OWN, **{key: settings[key] for key in settings if key.startswith(_SETTABLE)}}
+        try:
+            session = self._session()
+            _check(session, self.shown)
+        except BaseException as error:
+            detached(self._close, "close of Spark Connect")
+            if not isinstance(error, SPARK_ERRORS) or lost_in(error) is None:
+                raise
+            raise SparkLost(
+                f"the Spark Connect server at {self.shown} cannot be used: {_first_line(error)}",
+                hint="start it, or correct master; over a network check that the port is open, and whether it needs "
+                "use_ssl or a token",
+            ) from error
+        if refused := sorted(conf.keys() - self._settings.keys()):
+            log.get().warning(
+                "the Spark Connect server's own settings hold: these cannot be set by a client",
+                settings=refused,
+                hint="set them where the server is started",
+            )
+        threading.Thread(target=self._use, name="keep sessions", daemon=True).start()
+        return session
+
+    def _session(self) -> SparkSession:
+        """Open a session, with the settings.
 
         Raises:
             PySparkException: The server does not answer, or not as it should.
@@ -111,7 +124,7 @@ class Connection:
             def next_or_lost(exception: BaseException | None = None) -> int | None:
                 pause_ms: int | None = next_attempt(exception)
                 if pause_ms is None:
-                    self.lose(_first_line(exception) if exception is not None else "it does not answer")
+                    self._lose(exception)
                 return pause_ms
 
             state.next_attempt = next_or_lost  # type: ignore[method-assign]
@@ -122,22 +135,22 @@ class Connection:
 
             to_state = patience
 
-            def can_retry(policy, error: BaseException) -> bool:  # noqa: N805 - `self` is the connection
-                return self.lost is None and super().can_retry(error)
+            def can_retry(policy, error: BaseException) -> bool:  # noqa: N805 - `self` is the driver
+                return self._lost is None and not self._closed.is_set() and super().can_retry(error)
 
         from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
 
-        session: Any = Remote(DefaultChannelBuilder(self.url, list(_CHANNEL)))
+        session: Any = Remote(DefaultChannelBuilder(self.master, list(_CHANNEL)))
         session.client.set_retry_policies([Patience(_TRIES, _GROWTH, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)])
         with self._lock:
-            self._sessions[session] = None
-        atexit.unregister(self.close)
-        atexit.register(self.close)  # before PySpark's own, which would wait for a server that is away
+            self._sessions.add(session)
+        atexit.unregister(self._close)
+        atexit.register(self._close)  # before PySpark's own, which would wait for a server that is away
         try:
-            for key, value in list(self.settings.items()):
+            for key, value in list(self._settings.items()):
                 self._set(session, key, value)
         except BaseException:
-            close([session])
+            _close(session)
             raise
         opened: SparkSession = session
         return opened
@@ -148,100 +161,72 @@ class Connection:
         except PySparkException as error:
             if not (error.getCondition() or "").startswith("CANNOT_MODIFY"):
                 raise
-            self.settings.pop(key, None)  # the server's own: asked once
+            self._settings.pop(key, None)  # the server's own: asked once
 
-    def lose(self, reason: str) -> None:
-        """The sessions cannot be used any more."""
-        if self.lost is None:
-            self.lost = reason
+    def _use(self) -> None:
+        """Use each session from time to time, so that the server keeps it; a lost server is found, too."""
+        while not self._closed.wait(_USED_EVERY_S) and self._lost is None:
+            for session in self._open_sessions():
+                try:
+                    session.conf.get("spark.sql.ansi.enabled")
+                except Exception as error:  # noqa: BLE001 - what uses the session tells
+                    client: Any = session.client
+                    if not client.is_closed:
+                        self.lost(error)
 
-    def sessions(self) -> list[SparkSession]:
-        """All sessions that are in use."""
+    def _open_sessions(self) -> list[SparkSession]:
         with self._lock:
             return list(self._sessions)
 
-    def has(self, session: SparkSession) -> bool:
-        """Whether this connection has opened a session."""
-        with self._lock:
-            return session in self._sessions
+    def another(self, session: SparkSession) -> SparkSession:
+        """Open another session on the server."""
+        if self._closed.is_set() or session not in self._open_sessions():
+            raise SparkLost("the session's connection to the Spark Connect server is gone")
+        return self._session()
 
-    def close(self) -> None:
+    def lost(self, error: BaseException | None = None) -> str | None:
+        """Return why the connection is lost; None if it is not."""
+        if error is not None and (cause := lost_in(error)) is not None:
+            self._lose(cause)
+        return self._lost
+
+    def _lose(self, cause: BaseException | None) -> None:
+        self._lost = self._lost or ("it does not answer" if cause is None else _first_line(cause))
+
+    def forget(self) -> Self:
+        """Close all sessions, as far as the server answers; return another driver."""
+        wait([detached(self._close, "close of Spark Connect")], timeout=_CLOSING_S)
+        return type(self)(self.master)
+
+    def _close(self) -> None:
         """Close all sessions, on the server too: it interrupts what still runs there."""
-        self.lost = self.lost or "it was closed"
         self._closed.set()
-        atexit.unregister(self.close)
-        close(self.sessions())
+        atexit.unregister(self._close)
+        for session in self._open_sessions():
+            _close(session)
 
+    def stop(self, session: SparkSession) -> None:
+        """Close all sessions; those that are lost are left to `forget`."""
+        del session
+        if self._lost is None:
+            self.forget()
 
-@dataclass(slots=True)
-class _Current:
-    connection: Connection | None = None
+    def memory_bytes(self, conf: Conf) -> int:
+        """Nothing: it has its memory where it was started."""
+        del conf
+        return 0
 
-
-_current: Final = _Current()
-
-
-def is_connect(master: str) -> bool:
-    """Whether a master is a Spark Connect server."""
-    return master.startswith(CONNECT)
-
-
-def shown(master: str) -> str:
-    """A master without parameters: one of them may be a token."""
-    return master.partition("/;")[0].partition(";")[0] if is_connect(master) else master
-
-
-def start(
-    url: str, settings: Mapping[str, str], required: Mapping[str, str], configured: Collection[str]
-) -> SparkSession:
-    """Connect to a server, and return a first session.
-
-    Args:
-        url: `sc://host:port`.
-        settings: What each session is to have.
-        required: Those of them without which results would differ.
-        configured: Those that a user has set.
-
-    Raises:
-        SparkLost: A package is missing here, the server does not answer, or it does not have what is required.
-    """
-    _check_url(url)
-    _import()
-    connection = Connection(url, {**_OWN, **{key: settings[key] for key in settings if key.startswith(_SETTABLE)}})
-    try:
-        session = connection.open()
-        _check(session, connection.shown, required)
-        refused = sorted(key for key in configured if key not in connection.settings)
-        if refused:
-            log.get().warning(
-                "the Spark Connect server's own settings hold: these cannot be set by a client",
-                settings=refused,
-                hint="set them where the server is started",
-            )
-    except BaseException as error:
-        detached(connection.close, "close of Spark Connect")
-        if not isinstance(error, SPARK_ERRORS) or lost_in(error) is None:
-            raise
-        raise SparkLost(
-            f"the Spark Connect server at {connection.shown} cannot be used: {_first_line(error)}",
-            hint="start it, or correct master; over a network check that the port is open, and whether it needs "
-            "use_ssl or a token",
-        ) from error
-    _current.connection = connection
-    connection.keep()
-    return session
-
-
-def _check_url(url: str) -> None:
-    parts = urlsplit(url.removeprefix(CONNECT) and "//" + url.removeprefix(CONNECT))
-    try:
-        fine = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fine = False
-    if not fine:
-        raise SparkLost(
-            f"{shown(url)} is not the address of a Spark Connect server", hint='write master = "sc://host:15002"'
-        )
+    @contextmanager
+    def active(self, session: SparkSession) -> Iterator[None]:
+        """Make a session the active one of this thread: PySpark's client has a checkpoint belong to that one."""
+        remote: Any = type(session)
+        active = remote._active_session  # noqa: SLF001 - PySpark sets it only where there is none
+        before = getattr(active, "session", None)
+        active.session = session
+        try:
+            yield
+        finally:
+            active.session = before
 
 
 def _import() -> None:
@@ -263,9 +248,9 @@ def _import() -> None:
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
 
 
-def _check(session: SparkSession, server: str, required: Mapping[str, str]) -> None:
+def _check(session: SparkSession, server: str) -> None:
     lacking = {}
-    for key, value in required.items():
+    for key, value in REQUIRED.items():
         values = session.conf.get(key, None) or ""
         if value.lower() not in (listed.strip().lower() for listed in values.split(",")):
             lacking[key] = value
@@ -277,47 +262,12 @@ def _check(session: SparkSession, server: str, required: Mapping[str, str]) -> N
         )
 
 
-def another(session: SparkSession) -> SparkSession:
-    """Open another session on the server of a session."""
-    connection = _current.connection
-    if connection is None or not connection.has(session):
-        raise SparkLost("the session's connection to the Spark Connect server is gone")
-    return connection.open()
-
-
-def lost(error: BaseException | None = None) -> str | None:
-    """Why the current connection is lost; None if it is not, or if there is none.
-
-    Args:
-        error: What an operation of a session ended with; it may say that the connection is lost.
-    """
-    connection = _current.connection
-    if connection is None:
-        return None
-    if error is not None and (cause := lost_in(error)) is not None:
-        connection.lose(_first_line(cause))
-    return connection.lost
-
-
-def is_used() -> bool:
-    """Whether this process has a connection, lost or not."""
-    return _current.connection is not None
-
-
-def forget() -> None:
-    """Give up the current connection: its sessions are closed, as far as the server answers."""
-    connection, _current.connection = _current.connection, None
-    if connection is not None:
-        wait([detached(connection.close, "close of Spark Connect")], timeout=_CLOSING_S)
-
-
-def close(sessions: Iterable[SparkSession]) -> None:
-    """Close sessions without waiting for a server that is away."""
-    for session in sessions:
-        client: Any = session.client
-        with contextlib.suppress(Exception):  # it is closed as far as possible
-            client.set_retry_policies([])
-            session.stop()
+def _close(session: SparkSession) -> None:
+    """Close a session without waiting for a server that is away."""
+    client: Any = session.client
+    with contextlib.suppress(Exception):  # it is closed as far as possible
+        client.set_retry_policies([])
+        session.stop()
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,7 +10,9 @@ import contextlib
 import importlib.metadata
 import os
 import subprocess
+import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +27,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from bridge.spark.jars import DeltaJars, making_archive, using_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
@@ -48,6 +50,9 @@ _PACKAGES: Final = "spark.jars.packages"
 
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
+_PYTHON: Final = "spark.pyspark.python"
+_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
+
 _FEW_CORES: Final = 2
 
 _COLLECTOR: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
@@ -68,87 +73,88 @@ def is_own_spark() -> bool:
     return not any(name in os.environ for name in _OTHER_STARTS)
 
 
-def start_local(
-    master: str,
-    settings: Mapping[str, str],
-    *,
-    log: Path | None = None,
-    keep_open: int | None = None,
-    new_archive: Path | None = None,
-) -> SparkSession:
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a JVM is launched.
+
+    Attributes:
+        log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
+        keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
+        new_archive: Where it writes an archive of its classes when it ends, if Delta's jars are known; None to use the
+            archive that was made of them (see `prepare`).
+    """
+
+    log: Path | None = None
+    keep_open: int | None = None
+    new_archive: Path | None = None
+
+
+def start_local(master: str, settings: Mapping[str, str], launch: Launch) -> SparkSession:
     """Start Spark in a JVM on this machine, or return the session if it runs.
 
     Args:
         master: Where its tasks run.
         settings: Spark's settings.
-        log: Gets what Ivy, the JVM and the Python workers print; None for this process's standard error.
-        keep_open: A file descriptor that the JVM inherits.
-        new_archive: Where it writes an archive of its classes when it ends, if Delta's jars are known; None to use the
-            archive that was made of them.
+        launch: How the JVM is launched.
     """
-    builder = SparkSession.builder.master(master)
     own = dict(settings)
     if (os.cpu_count() or 1) <= _FEW_CORES:
         own.setdefault(_JVM_OPTIONS, _COLLECTOR)
+    jars = delta_jars(settings)
+    known = None if jars is None else jars.known()
     with _on_loopback(own):
-        return _launched(builder, own, delta_jars(settings), log=log, keep_open=keep_open, new_archive=new_archive)
-
-
-def _launched(
-    builder: SparkSession.Builder,
-    own: dict[str, str],
-    jars: DeltaJars | None,
-    *,
-    log: Path | None,
-    keep_open: int | None,
-    new_archive: Path | None,
-) -> SparkSession:
-    known = jars.known() if jars is not None else None
-    if jars is not None and known is not None:
+        if jars is None or known is None:
+            session = _downloading(lambda: start_by_ivy(master, own, launch))
+            if jars is not None:
+                resolved = session.sparkContext.getConf().get("spark.jars") or ""
+                jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
+            return session
         own.pop(_PACKAGES, None)
-        options, archive = own.get(_JVM_OPTIONS, ""), jars.archive
-        own[_JVM_OPTIONS] = making_archive(options, new_archive) if new_archive else using_archive(options, archive)
-        with _class_path(known):
-            session = started(_configured(builder, own), log=log, keep_open=keep_open)
-    else:
-        session = _downloading(
-            lambda: started(with_packages(_configured(builder, own), own), log=log, keep_open=keep_open)
-        )
-        if jars is not None:
-            resolved = session.sparkContext.getConf().get("spark.jars") or ""
-            jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
-    return session
+        options, new = own.get(_JVM_OPTIONS, ""), launch.new_archive
+        own[_JVM_OPTIONS] = making_archive(options, new) if new else using_archive(options, jars.archive)
+        with _environment(_CLASS_PATH, os.pathsep.join(known)):
+            return started(_builder(master, own), launch)
+
+
+def start_by_ivy(master: str, settings: Mapping[str, str], launch: Launch) -> SparkSession:
+    """Start Spark as PySpark does: Ivy finds Delta's jars, and sends them to executors."""
+    return started(with_packages(_builder(master, settings), settings), launch)
 
 
 def _downloading(start: Callable[[], SparkSession]) -> SparkSession:
     """Start Spark, and again if the JVM ends at once: Ivy gives up at the first download that is cut off."""
-    for attempt in Retrying(
-        retry=retry_if_exception(_has_not_begun),
-        stop=stop_after_attempt(_DOWNLOADS) | stop_after_delay(_DOWNLOADS_WITHIN_S),
-        reraise=True,
-    ):
-        with attempt:
-            return start()
-    raise AssertionError("a last attempt returns or raises")
+    stop = stop_after_attempt(_DOWNLOADS) | stop_after_delay(_DOWNLOADS_WITHIN_S)
+    return Retrying(retry=retry_if_exception(_has_not_begun), stop=stop, reraise=True)(start)
 
 
 def _has_not_begun(error: BaseException) -> bool:
     return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
 
 
-def started(builder: SparkSession.Builder, *, log: Path | None, keep_open: int | None = None) -> SparkSession:
-    """Start Spark as a builder says, its JVM's output in a log, or return the session if it runs."""
+def started(builder: SparkSession.Builder, launch: Launch) -> SparkSession:
+    """Start Spark as a builder says, or return the session if it runs."""
     settings = builder._options  # noqa: SLF001 - PySpark launches the JVM by them, and offers no way to redirect it
-    if log is not None and SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
+    choose_python(settings)
+    if launch.log is not None and SparkContext._gateway is None and _GATEWAY_PORT not in os.environ:  # noqa: SLF001
         conf = SparkConf(loadDefaults=False)
         for key, value in settings.items():
             conf.set(key, value)
-        with _opened(log) as output:
-            inherited = () if keep_open is None else (keep_open,)
+        with _opened(launch.log) as output:
+            inherited = () if launch.keep_open is None else (launch.keep_open,)
             options = {"stdout": output, "stderr": subprocess.STDOUT, "pass_fds": inherited}
             gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext(gateway=…) does
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    return session
+
+
+def choose_python(settings: Mapping[str, str]) -> None:
+    """Have PySpark use a Python for executors: the configuration's, the environment's, or the path of this one.
+
+    PySpark takes it from the environment only, when its context is made.
+    """
+    os.environ[_PYTHON_VARIABLE] = settings.get(_PYTHON) or os.environ.get(_PYTHON_VARIABLE) or sys.executable
 
 
 def _opened(log: Path) -> BinaryIO:
@@ -165,7 +171,8 @@ def with_packages(builder: SparkSession.Builder, settings: Mapping[str, str]) ->
     return configure_spark_with_delta_pip(builder, [name for name in packages if name])
 
 
-def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+def _builder(master: str, settings: Mapping[str, str]) -> SparkSession.Builder:
+    builder = SparkSession.builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
@@ -181,11 +188,8 @@ def _on_loopback(settings: dict[str, str]) -> Iterator[None]:
         yield
         return
     settings.update(dict.fromkeys(_ADDRESSES, LOOPBACK))
-    os.environ[_LOCAL_IP] = LOOPBACK  # where its UI listens
-    try:
+    with _environment(_LOCAL_IP, LOOPBACK):  # where its UI listens
         yield
-    finally:
-        del os.environ[_LOCAL_IP]
 
 
 def names_address(settings: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
@@ -195,13 +199,13 @@ def names_address(settings: Mapping[str, object], environment: Mapping[str, str]
 
 
 @contextmanager
-def _class_path(jars: Sequence[str]) -> Iterator[None]:
-    """Have Spark's launcher append jars to the class path of a JVM that is launched within."""
-    os.environ[_CLASS_PATH] = os.pathsep.join(jars)
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Have a JVM that is launched within have an environment variable that this process does not have."""
+    os.environ[name] = value
     try:
         yield
     finally:
-        del os.environ[_CLASS_PATH]
+        del os.environ[name]
 
 
 def delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.utils import is_remote
 
 from bridge.lake.commit.plan import work_of_copy
 from bridge.lake.commit.sessions import commit_session
 from bridge.lake.schema import spark_schema
-from bridge.lake.source import arrow_stream_source, reads_local_files
+from bridge.lake.source import arrow_stream_source
 from bridge.runtime.errors import PublisherError, SyncError, TargetError
 from bridge.runtime.threads import Closing
+from bridge.spark.session import driver_of
 from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import PART, CopySpec, copy_rows, read_ranges
 from bridge.targets.location import quoted
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""
-
-MODEST_BYTES: Final = 256 << 20
-"""Up to this size on the server's disk, one connection takes no longer than several with their Python processes."""
-
-SENT_BYTES: Final = 32 << 20
-"""The same for a Spark Connect server, to which the rows have to be sent: some megabytes a second."""
 
 _LOOK_INTERVAL_S: Final = 0.25
 _CANCEL_TIMEOUT_S: Final = 5.0
@@ -67,8 +61,7 @@ def copied_rows(
         SyncError: The table cannot be read here, or its statement was cancelled. What the executors meet is Spark's
             error.
     """
-    modest_bytes = SENT_BYTES if is_remote() else MODEST_BYTES if reads_local_files(spark) else 0
-    if table_bytes is None or table_bytes > modest_bytes:
+    if table_bytes is None or table_bytes > driver_of(spark).copied_bytes:
         yield read_on_executors(spark, spec)
         return
     statement = copy_statement(spec.select, spec.row_filters, BlockRange())

@@ -160,7 +160,7 @@ class TableSyncWorker(StreamWorker):
 
     def _is_no_failure(self, error: Exception) -> bool:
         """Whether it was stopped, or Spark is gone: the daemon starts another JVM, and then another worker."""
-        return self._stop.is_set() or session.lost(error) is not None
+        return self._stop.is_set() or session.driver_of(self._spark).lost(error) is not None
 
     def _record(self, error: Exception, pause_s: float) -> None:
         at = datetime.now(UTC) + timedelta(seconds=pause_s)

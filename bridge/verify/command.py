@@ -25,8 +25,8 @@ from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime import log
 from bridge.runtime.errors import ConfigError, SparkLost, StateError, VerifyError
-from bridge.spark import session
-from bridge.spark.command_session import command_session, told
+from bridge.spark.launch import Launch
+from bridge.spark.session import command_session, driver_of, told
 from bridge.verify.comparison import document_of, failed_document
 from bridge.verify.source_table import Pace
 from bridge.verify.verification import Verification
@@ -105,7 +105,7 @@ def collect(  # noqa: PLR0913 - options
 
         def again() -> None:
             nonlocal spark
-            spark = _again(config, chosen)
+            spark = _again(spark, config, chosen)
 
         def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
@@ -123,7 +123,7 @@ def collect(  # noqa: PLR0913 - options
 
         def compared(subscription: Subscription) -> dict[str, Any]:
             with (
-                told(),
+                told(spark),
                 Publisher(subscription.connection, application_name=f"{subscription.name}_verify") as publisher,
                 FilterServer(subscription) as filter_server,
             ):
@@ -148,14 +148,13 @@ def collect(  # noqa: PLR0913 - options
     return {"subscriptions": documents, "exit_code": _exit_code(documents, named=bool(tables))}
 
 
-def _again(config: Config, chosen: Sequence[Subscription]) -> SparkSession:
+def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) -> SparkSession:
     """Start Spark again after its JVM has died, with a task at a time: then a large row has the heap for itself."""
     conf = dict(config.spark.conf)
     if (threads := local_threads(config.spark.master)) is not None:
         conf["spark.task.cpus"] = threads if threads > 0 else os.cpu_count() or 1
-    session.forget()
     warehouses = [subscription.warehouse for subscription in chosen]
-    return session.start(config.spark.master, conf, warehouses=warehouses, log=config.state_dir / _SPARK_LOG)
+    return driver_of(spark).forget().start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG))
 
 
 def _check_finished(catalog: Catalog, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.service import daemon as daemon_module
-from bridge.spark import session
+from bridge.spark.driver import Driver
 from tests.faults.lives import Lives
 from tests.faults.on_call import SETUP, OnCall
 from tests.faults.standby import ForkedServer
@@ -26,12 +26,12 @@ def on_call(publisher, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[...
     """Makes a daemon on a Spark session, or with tables in memory; both tables are copied, and followed."""
     for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
         monkeypatch.setattr(daemon_module, name, lambda: None)
-    monkeypatch.setattr(session, "stop", lambda _: None)
+    monkeypatch.setattr(Driver, "stop", lambda *_: None)
     with ExitStack() as stack:
 
         def make(spark: Any = None) -> OnCall:
             spark = spark or stack.enter_context(in_memory())
-            monkeypatch.setattr(session, "start", lambda *_, **__: spark)
+            monkeypatch.setattr(Driver, "start", lambda *_, **__: spark)
             made = OnCall(spark, publisher, tmp_path, pgbridge)
             made.execute(SETUP)
             stack.enter_context(capture_logs())  # else it would stand between the commands' lines

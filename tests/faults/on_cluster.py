@@ -24,6 +24,7 @@ from bridge.receive.stream import copy_both
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
 from bridge.spark import session
+from bridge.spark.cluster import Cluster
 from tests.bridge.configurations import altered
 from tests.fix_bridge import Pipeline
 from tests.fix_cluster import executors_of
@@ -183,11 +184,11 @@ class Scenario:
             return made[-1]
 
         replaced: Any = source
-        replaced.checkpointed, replaced._DRIVER_BYTES = counted, 20_000
+        replaced.checkpointed, Cluster.piece_bytes = counted, 20_000
         self.source.execute(LARGE)
         self.bridge.catch_up()
         self.assert_equal("large transaction")
-        replaced.checkpointed, replaced._DRIVER_BYTES = checkpointed, 64 << 20
+        replaced.checkpointed, Cluster.piece_bytes = checkpointed, 64 << 20
         self._tell(f"{len(made)} parts; {self.bridge.catalog.subscription('sub')}")
         assert len(made) > 8
 
@@ -216,7 +217,7 @@ def main() -> None:
     scenario = Scenario(spark, Source(conninfo), Path(folder), Kills(map(int, workers)))
     for step in steps.split():
         getattr(scenario, step)()
-    session.stop(spark)
+    session.driver_of(spark).stop(spark)
 
 
 if __name__ == "__main__":

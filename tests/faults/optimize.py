@@ -12,7 +12,7 @@ def main(paths: list[str]) -> None:
     spark = session.start("local[2]", {"spark.driver.memory": "1g"})
     for path in paths:
         spark.sql(f"OPTIMIZE delta.`{path}`").collect()
-    session.stop(spark)
+    session.driver_of(spark).stop(spark)
 
 
 if __name__ == "__main__":

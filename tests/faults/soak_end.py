@@ -111,5 +111,5 @@ def compare(soak: Soak) -> dict[str, tuple[int, list[str]]]:
         name, path = f"public.{table}", soak.place.table(soak.folder, table)
         columns = source.columns(name) if soak.promotions else None
         compared[table] = (len(source.rows(name)), differences(spark, path, source, name, columns))
-    session.stop(spark)
+    session.driver_of(spark).stop(spark)
     return compared

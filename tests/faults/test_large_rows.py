@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bridge.spark.session import OF_A_ROW
+from bridge.spark.driver import OF_A_ROW
 from protocol.lsn import Lsn
 from tests.bridge.made_daemon import wait_until
 

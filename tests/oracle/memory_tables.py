@@ -211,7 +211,7 @@ def in_memory() -> Iterator[MemoryTables]:
         spark.put(path, *spark._content(path), stamp)
 
     patches: dict[Any, dict[str, Any]] = {
-        session: {"fork": MemoryTables.forked, "interrupt": lambda _: None},
+        session: {"fork": MemoryTables.forked, "interrupt": lambda *_: None},
         subscriber: {"LocalTables": LocalTables, "check_shared": lambda *_: None},
         stream: {"LocalTables": LocalTables},
         table_position: {"log_commits": commits},

@@ -18,7 +18,6 @@ from bridge.publication.published_table import unsupported_tables
 from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher as Server
 from bridge.runtime.errors import ApplyError, SyncError
-from bridge.sync import copy
 from protocol.bulk.columns import RowMessages
 from protocol.bulk.copy import CopyDecoder, copy_expression
 from protocol.codec.messages import Relation
@@ -410,7 +409,7 @@ def test_every_type_and_every_name_goes_all_the_way(
 
     for bridge in bridges:
         if bridge is bridges[-1]:
-            monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+            monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
         bridge.catch_up()
     assert_equal()
     with publisher.connect() as connection, connection.transaction():  # one transaction, one batch

@@ -20,10 +20,10 @@ from bridge.config.config import load
 from bridge.demo.folder import DemoFolder
 from bridge.lake.forms import VALIDITY, delta_schema, row_schema
 from bridge.runtime import process
-from bridge.runtime.errors import BridgeError, SparkLost, StateError, TargetError
+from bridge.runtime.errors import BridgeError, StateError, TargetError
 from bridge.runtime.process import OWN_BYTES
 from bridge.service import daemon
-from bridge.spark import connect, session
+from bridge.spark.session import driver_for
 from protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 
@@ -83,10 +83,11 @@ def test_memory_that_is_not_there(tmp_path, monkeypatch):
     for heap in ("64g", "1g"):
         file.write_text(CONFIG.format(heap))
         config = load(file)
-        needed = session.memory_bytes(config.spark.master, config.spark.conf) + OWN_BYTES
+        driver = driver_for(config.spark.master)
+        needed = driver.memory_bytes(config.spark.conf) + OWN_BYTES
         monkeypatch.setattr(daemon, "available_bytes", lambda: 32 << 30)
         log = mock.Mock()
-        of_daemon: Any = SimpleNamespace(_config=config, _log=log)
+        of_daemon: Any = SimpleNamespace(_config=config, _driver=driver, _log=log)
         daemon.Daemon._check_memory(of_daemon)
         checked = check_memory(needed, 32 << 30)
         said[heap] = {checked.remedy, *(call.kwargs["hint"] for call in log.warning.call_args_list)} - {""}
@@ -112,13 +113,6 @@ def test_a_folder_that_is_no_demos(tmp_path):
     assert caught.value.hint == "choose a new folder: pgbridge demo --directory …"
     with DemoFolder(tmp_path / "new").taken():
         assert (tmp_path / "new").is_dir()
-
-
-def test_the_address_of_a_connect_server():
-    with pytest.raises(SparkLost) as caught:
-        connect._check_url("sc://:15002")
-    (master,) = re.findall('"(.*)"', caught.value.hint)
-    connect._check_url(master)
 
 
 def test_modes_that_a_table_cannot_have():

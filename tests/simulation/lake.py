@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bridge.lake.log.history import Commit
@@ -85,6 +86,7 @@ class MemorySession:
     def __init__(self, lake: MemoryLake) -> None:
         self.lake = lake
         self.conf = MemoryConf()
+        self.sparkContext = SimpleNamespace(master="local[2]")
 
     def append(self, path: str, rows: Sequence[int]) -> None:
         """Append rows by one commit."""

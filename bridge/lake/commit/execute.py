@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.utils import is_remote
 
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import BEGINS, INSERTED
@@ -42,7 +41,7 @@ from bridge.lake.table import table_version
 from bridge.lake.transaction import can_begin
 from bridge.runtime import faults
 from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.session import companion
+from bridge.spark.session import companion, driver_of
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     """
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
-    abilities = Abilities(can_begin(spark, keyed.path), not is_remote())
+    abilities = Abilities(can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
     for commit in commits(effect, keyed, lambda: enable_vectors(spark, keyed.path, known), abilities):
         outcome = _carried_out(spark, commit, effect, keyed, known)
         if outcome.state != "refused":

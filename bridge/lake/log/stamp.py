@@ -7,10 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.utils import is_remote
-
 from bridge.runtime.errors import OutcomeUnknown
 from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.session import driver_of
 from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     """Stamp every commit that the session makes within, in any thread: no other batch may use the session.
 
     After OutcomeUnknown a session of Spark Connect keeps the stamp. Its server may live on and still make a commit of
-    the batch, which must not be one without a stamp; the session itself is given up (`bridge.spark.session.lost`).
+    the batch, which must not be one without a stamp; the session itself is given up (`Driver.lost`).
     """
     settings = {
         _TXN_APP_ID: stamp.txn_app_id_in_delta,
@@ -105,7 +104,7 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     try:
         yield
     except OutcomeUnknown:
-        if not is_remote():
+        if driver_of(spark).is_ours:
             with suppress(*SPARK_ERRORS, ConnectionError):  # a JVM that has died
                 _unset(spark, settings)
         raise

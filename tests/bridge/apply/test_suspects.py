@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 
 from bridge.apply.suspects import Suspects, Work
 from bridge.runtime.errors import EndsSpark, SyncError
+from bridge.spark.driver import Local
 from protocol.lsn import Lsn
 
 BIG, SMALL = Work("shop", "copy", "public.big"), Work("shop", "copy", "public.small")
@@ -32,13 +33,19 @@ def jvm(monkeypatch):
     return Jvm()
 
 
-class Jvm:
+class Jvm(Local):
     """A JVM that dies as told, with the registry of what is under way in it."""
 
     def __init__(self) -> None:
+        super().__init__("local[2]")
         self.now_s = 1000.0
         self.reason: str | None = None
-        self.suspects = Suspects(lambda: self.now_s, lambda: self.reason)
+        self.suspects = Suspects(lambda: self.now_s)
+        self.suspects.jvm_started(self)
+
+    def lost(self, error: BaseException | None = None) -> str | None:
+        """How it has ended."""
+        return self.reason
 
     def dies_during(self, *works: Work, after_s: float = 1.0) -> list[str]:
         """All of them are under way when it dies, and another one is started."""
@@ -48,7 +55,7 @@ class Jvm:
             self.now_s += after_s
             under_way.callback(fail)
         said = self.suspects.jvm_died("it ended with exit code 52")
-        self.suspects.jvm_started()
+        self.suspects.jvm_started(self)
         return said
 
     def begins(self, work: Work) -> threading.Event:
@@ -142,7 +149,7 @@ def test_a_copy_that_takes_too_long_to_be_alone_is_found_too(jvm):
             jvm.tries(SMALL)
             fail()
         jvm.suspects.jvm_died("it was killed by SIGKILL")
-        jvm.suspects.jvm_started()
+        jvm.suspects.jvm_started(jvm)
     with pytest.raises(EndsSpark, match="8 times"):
         jvm.tries(BIG)
 

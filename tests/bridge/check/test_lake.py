@@ -24,7 +24,7 @@ from bridge.check.lake import (
     read_protocol,
 )
 from bridge.config.config import Spark
-from bridge.spark import session
+from bridge.spark.driver import Driver
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def no_spark(monkeypatch):
     def start(*_: Any, **__: Any) -> None:
         raise OSError("no Java")
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(Driver, "start", start)
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -189,7 +189,7 @@ def test_a_derby_that_another_jvm_has(monkeypatch, tmp_path):
         raise RuntimeError("Another instance of Derby may have already booted the database")
 
     asked = SimpleNamespace(sql=sql, conf=SimpleNamespace(get=lambda *_: "x"), stop=lambda: None)
-    monkeypatch.setattr(session, "start", lambda *_, **__: asked)
+    monkeypatch.setattr(Driver, "start", lambda *_, **__: asked)
     (tmp_path / "db").mkdir()
     conf = {URL: f"jdbc:derby:;databaseName={tmp_path}/db;create=true"}
     found = check_catalogs(Spark(conf=conf), [SHOP], running=False)[SHOP]

@@ -21,6 +21,7 @@ from bridge.check.finding import Level
 from bridge.check.machine import check_connect, check_http, check_ports, check_warehouse
 from bridge.config.config import Http
 from bridge.runtime import process
+from bridge.spark.session import driver_for
 
 
 class Usage(NamedTuple):
@@ -133,7 +134,7 @@ def test_a_state_directory_that_everybody_can_enter(tmp_path):
     ],
 )
 def test_ports(master, conf, environment, level, said):
-    found = check_ports(master, conf, environment)
+    found = check_ports(driver_for(master), conf, environment)
     assert (found.level, said in found.message) == (level, True)
 
 

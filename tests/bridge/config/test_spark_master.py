@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.spark_master import check_heap, check_master, local_threads
+from bridge.config.spark_master import check_master, heap_bytes, local_threads
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,8 @@ def test_masters(master, threads):
             "local [2]",
         ),
         *("spark://", "spark://host", "spark://host:port", "spark://a:7077/x", "local-cluster[2,1]", "yarn-client"),
-        *("mesos://a:5050", "k8s://ftp://a", "sc://", "http://a"),
+        *("mesos://a:5050", "k8s://ftp://a", "http://a"),
+        *("sc://", "sc://:15002", "sc://host:port", "sc://host:999999", "sc://host/path"),
     ],
 )
 def test_masters_that_spark_refuses(master):
@@ -59,16 +60,18 @@ def test_a_token_is_not_shown():
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("memory", "fits"), [("450m", True), ("2G", True), ("460800k", True), ("449m", False)])
-def test_heaps(memory, fits):
-    if fits:
-        check_heap(memory)
+@pytest.mark.parametrize(
+    ("memory", "size"), [("450m", 450 << 20), ("2G", 2 << 30), ("460800k", 450 << 20), ("449m", None)]
+)
+def test_heaps(memory, size):
+    if size:
+        assert heap_bytes(memory) == size
     else:
         with pytest.raises(ValueError, match="Spark's own least"):
-            check_heap(memory)
+            heap_bytes(memory)
 
 
 @pytest.mark.parametrize("memory", ["2gb", "1024", "1.5g", "", "g", "2 g"])
 def test_sizes_that_the_jvm_does_not_read(memory):
     with pytest.raises(ValueError, match="must be a number with k, m, g or t"):
-        check_heap(memory)
+        heap_bytes(memory)

@@ -11,6 +11,7 @@ import pytest
 from bridge.lake import shared_folder
 from bridge.lake.shared_folder import SharedFolders, check_shared
 from bridge.runtime.errors import TargetError
+from bridge.spark.session import driver_for
 
 
 class Cluster:
@@ -36,7 +37,7 @@ class Cluster:
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    monkeypatch.setattr(shared_folder, "reads_local_files", lambda _: False)
+    monkeypatch.setattr(shared_folder, "driver_of", lambda _: driver_for("spark://a:7077"))
 
 
 def check(cluster: Any, warehouse: object) -> None:

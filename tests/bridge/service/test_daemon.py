@@ -21,14 +21,15 @@ from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module
 from bridge.spark import session
+from bridge.spark.driver import Driver
 from protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, wait_until
 
 
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "start", lambda *_, **__: tables)
-    monkeypatch.setattr(session, "stop", lambda _: None)
+    monkeypatch.setattr(Driver, "start", lambda *_, **__: tables)
+    monkeypatch.setattr(Driver, "stop", lambda *_: None)
     for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
         monkeypatch.setattr(module, name, lambda: None)
     given: dict[str, Any] = {"publications": ("pub",), "warehouse": str(tmp_path / "lake"), "slot_name": "nothing"}
@@ -119,8 +120,8 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
 def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, code):
     """0, whatever state a subscription was in; but `--until-caught-up` has not come to where it should."""
     daemon, _ = supervised
-    monkeypatch.setattr(session, "start", lambda *_, **__: object())
-    monkeypatch.setattr(session, "stop", lambda _: None)
+    monkeypatch.setattr(Driver, "start", lambda *_, **__: object())
+    monkeypatch.setattr(Driver, "stop", lambda *_: None)
     monkeypatch.setattr(module, "keep_freed", lambda: None)
     daemon._until_caught_up = until_caught_up
     DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
@@ -137,9 +138,9 @@ def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
     daemon._until_caught_up = True
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.01)
     started = [object() for _ in range(20)]
-    monkeypatch.setattr(session, "start", lambda *_, **__: started.pop())
-    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL")
-    monkeypatch.setattr(session, "forget", lambda: None)
+    monkeypatch.setattr(Driver, "start", lambda *_, **__: started.pop())
+    monkeypatch.setattr(Driver, "lost", lambda *_: "it was killed by SIGKILL")
+    monkeypatch.setattr(Driver, "forget", lambda driver: driver)
     monkeypatch.setattr(module, "keep_freed", lambda: None)
     DyingWorker.ends = []
     with pytest.raises(SparkLost, match="has died 13 times within 10 minutes; the last time it was killed by SIGKILL"):
@@ -157,17 +158,17 @@ def test_a_jvm_that_dies_before_a_worker_is_there(supervised, monkeypatch):
 
     monkeypatch.setattr(session, "fork", refuse)
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
-        monkeypatch.setattr(session, "lost", lambda _: "it was killed by SIGKILL")
+        monkeypatch.setattr(Driver, "lost", lambda *_: "it was killed by SIGKILL")
         daemon._start_workers(None, catalog)
         assert daemon._workers == {}
-        monkeypatch.setattr(session, "lost", lambda _: None)
+        monkeypatch.setattr(Driver, "lost", lambda *_: None)
         with pytest.raises(ConnectionRefusedError):
             daemon._start_workers(None, catalog)
 
 
 def test_deaths_long_ago_do_not_count(supervised, monkeypatch):
     daemon, _ = supervised
-    monkeypatch.setattr(session, "forget", lambda: None)
+    monkeypatch.setattr(Driver, "forget", lambda driver: driver)
     now_s = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     for _ in range(10):
@@ -191,7 +192,7 @@ def test_a_jvm_that_dies_while_the_workers_are_looked_at(supervised, monkeypatch
         reap()
 
     monkeypatch.setattr(daemon, "_reap", dies_first)
-    monkeypatch.setattr(session, "died", lambda: "it was killed by SIGKILL" if dead.is_set() else None)
+    monkeypatch.setattr(Driver, "lost", lambda *_: "it was killed by SIGKILL" if dead.is_set() else None)
     thread.start()
     thread.join()
     assert not daemon._done, "another JVM is started"
@@ -241,7 +242,7 @@ def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, mo
         shown.append(daemon._catalog.subscription("sub").state)
         raise RuntimeError("no Java")
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(Driver, "start", start)
     monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
         catalog.set_state("sub", "streaming")

@@ -26,7 +26,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import SparkLost
 from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module, subscriber
-from bridge.spark import session
+from bridge.spark.driver import Driver
 from tests.oracle.memory_tables import in_memory
 
 LATER = "CREATE TABLE {s}.later (id int PRIMARY KEY, d date)"
@@ -149,7 +149,7 @@ def life(tmp_path, pgbridge, monkeypatch):
     monkeypatch.setattr(subscriber, "CommitLog", mock.MagicMock())
     for name in ("WarmUp", "JvmWatch", "preflight", "keep_freed", "share_interpreter"):
         monkeypatch.setattr(module, name, mock.MagicMock())
-    monkeypatch.setattr(module, "JvmWatch", lambda _: nullcontext())
+    monkeypatch.setattr(module, "JvmWatch", lambda *_: nullcontext())
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.2)
     monkeypatch.setattr(stream_worker, "_LOOK_INTERVAL_S", 0.1)
     monkeypatch.setattr(drop, "_SETTLE_S", 0.3)
@@ -162,11 +162,11 @@ def life(tmp_path, pgbridge, monkeypatch):
                 raise SparkLost("no Java here")
             return tables
 
-        monkeypatch.setattr(session, "start", start)
-        monkeypatch.setattr(session, "stop", lambda _: None)
-        monkeypatch.setattr(session, "forget", lambda: None)
-        monkeypatch.setattr(session, "kill", lambda: True)
-        monkeypatch.setattr(session, "died", lambda: None if made.spark_is_there else "it was killed by SIGKILL")
+        monkeypatch.setattr(Driver, "start", start)
+        monkeypatch.setattr(Driver, "stop", lambda *_: None)
+        monkeypatch.setattr(Driver, "forget", lambda driver: driver)
+        monkeypatch.setattr(Driver, "kill", lambda _: True)
+        monkeypatch.setattr(Driver, "lost", lambda *_: None if made.spark_is_there else "it was killed by SIGKILL")
         yield made
         made.stop()
 

@@ -12,7 +12,7 @@ import pytest
 from bridge.config.config import Config, load
 from bridge.runtime.errors import BridgeError, ConfigError
 from bridge.service.prepare import prepare
-from bridge.spark import session
+from bridge.spark.driver import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ from pathlib import Path
 from bridge.spark import session
 
 spark = session.start("local[1]", {"spark.driver.memory": "512m"})
-maps = Path(f"/proc/{session._process().pid}/maps").read_text().split()
+maps = Path(f"/proc/{session.driver_of(spark).process.pid}/maps").read_text().split()
 print(*{word for word in maps if "pgbridge/classes" in word})
 """
 """Starts Spark with another heap and collector than the archive was made with."""
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     (tmp_path / "pgbridge").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setattr(session, "start", lambda *_, **__: pytest.fail("nothing is started"))
+    monkeypatch.setattr(Driver, "start", lambda *_, **__: pytest.fail("nothing is started"))
     with pytest.raises(BridgeError, match="cannot be written: ") as caught:
         prepare(None, os.environ)
     assert "HOME" in str(caught.value.hint)

@@ -15,10 +15,10 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.config import Subscription
 from bridge.runtime.errors import ApplyError, ConfigError, PublisherError, counts_in_copy
 from bridge.service.subscriber import SubscriptionWorker
-from bridge.sync import copy
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import SETUP, batches, confirmed, end, ids, running, wait_until
+from tests.oracle.memory_tables import MemoryTables
 
 
 def test_everything_flushed_before_is_applied_and_confirmed(publisher, pipeline):
@@ -140,7 +140,7 @@ def test_disable_on_error(publisher, memory_pipeline):
 @pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
 def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry, copying):
     """Others are tried again, except those of the configuration."""
-    spark: Any = None
+    spark: Any = MemoryTables()
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("sub", enabled=True)
         subscription = Subscription(
@@ -216,7 +216,7 @@ def test_stopped_while_the_slot_waits(publisher, memory_pipeline):
 def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
     """It is cut short, which is no error, and starts again at the next start."""
     if on_executors:
-        monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+        monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
         "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row

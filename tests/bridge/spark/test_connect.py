@@ -7,21 +7,6 @@ import sys
 
 import pytest
 
-from bridge.runtime.errors import SparkLost
-from bridge.spark import connect
-
-
-def test_a_token_is_not_shown():
-    assert connect.shown("sc://host:443/;use_ssl=true;token=secret") == "sc://host:443"
-    assert connect.shown("sc://host;token=secret") == "sc://host"
-    assert connect.shown("local[2]") == "local[2]"
-
-
-@pytest.mark.parametrize("url", ["sc://", "sc://:15002", "sc://host:port", "sc://host:99999"])
-def test_an_address_that_is_none(url):
-    with pytest.raises(SparkLost, match="is not the address of a Spark Connect server"):
-        connect.start(url, {}, {}, ())
-
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own: a process has sessions of one kind."""
@@ -54,21 +39,24 @@ def test_a_server_that_is_not_there():
 SESSIONS = """
 from pgbridge import session as public
 from bridge.spark import connect, session
+from bridge.spark.settings import REQUIRED
 import numpy as np, pyarrow as pa
-from bridge.lake import source as arrow_source as stage
+from bridge.lake import source as stage
 from bridge.spark.outcome import is_lost
 
 spark = public.start(MASTER, {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": 3})
-assert all(value in spark.conf.get(key) for key, value in session.REQUIRED.items())
+assert all(value in spark.conf.get(key) for key, value in REQUIRED.items())
 assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
 one, other = session.fork(spark), session.fork(spark)
 one.conf.set("spark.databricks.delta.write.txnVersion", "5")
 assert other.conf.get("spark.databricks.delta.write.txnVersion", None) is None
 companion = session.companion(one, "x", {"spark.sql.shuffle.partitions": "9"})
 assert companion.conf.get("spark.sql.shuffle.partitions") == "9"
-assert (session.heap(), session.died()) == (None, None)
+driver = session.driver_of(one)
+assert driver is session.driver_of(companion)
+assert (driver.heap(), driver.lost(), driver.kill(), driver.executors_here) == (None, None, False, False)
 
-stage._PIECE_BYTES = 1000
+connect.Connect.piece_bytes = 1000
 rows = pa.table({"a": np.arange(300), "b": pa.array(["x"] * 300)})
 assert stage.as_frame(one, rows).selectExpr("sum(a)").collect()[0][0] == 44850
 with stage.arrow_stream_source(other, rows.schema, rows.to_batches(max_chunksize=50)) as pieces:
@@ -77,21 +65,31 @@ assert stage.concatenated([one.range(i, i + 1) for i in range(700)]).count() == 
 session.interrupt(one)
 
 try:
-    connect._check(spark, "here", {"spark.sql.extensions": "an.other.Extension"})
+    connect.REQUIRED = {"spark.sql.extensions": "an.other.Extension"}
+    connect._check(spark, "here")
 except Exception as error:
     assert "--conf spark.sql.extensions=an.other.Extension" in str(error), error
 else:
     raise AssertionError
+finally:
+    connect.REQUIRED = REQUIRED
 
 one.stop()  # as if the server had closed it
 try:
     one.range(1).collect()
 except Exception as error:
-    assert is_lost(error) and session.lost(error), error
-assert session.died()
-session.forget()
-again = session.start(MASTER, {})
-assert again.range(3).count() == 3 and session.died() is None
+    assert is_lost(error) and driver.lost(error), error
+assert driver.lost()
+next_one = driver.forget()
+again = next_one.start({})
+assert again.range(3).count() == 3 and next_one.lost() is None and driver.lost()
+try:
+    session.fork(other)
+except Exception as error:
+    assert "is gone" in str(error), error
+else:
+    raise AssertionError
+next_one.stop(again)
 print("done")
 """
 

@@ -11,7 +11,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from bridge.spark import launch, session
+from bridge.spark import launch
+from bridge.spark.launch import Launch
+from bridge.spark.settings import DEFAULTS
 
 WRITE = """
 import sys
@@ -110,11 +112,13 @@ def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_on
     assert jars is not None
     jars.remember([jar.as_uri()], [])
     launched = []
-    monkeypatch.setattr(launch, "started", lambda builder, **_: launched.append(dict(builder._options)))
+    monkeypatch.setattr(launch, "started", lambda builder, _: launched.append(dict(builder._options)))
     monkeypatch.setattr(SparkContext, "_gateway", None)
     archive = jars.archive
     for _ in range(2):
-        launch.start_local("local[1]", {"spark.driver.extraJavaOptions": "-Xss4m"}, new_archive=new and tmp_path / new)
+        launch.start_local(
+            "local[1]", {"spark.driver.extraJavaOptions": "-Xss4m"}, Launch(new_archive=tmp_path / new if new else None)
+        )
         archive.touch()
     without, with_archive = (options["spark.driver.extraJavaOptions"] for options in launched)
     if new:
@@ -132,13 +136,13 @@ def test_the_collector_is_chosen_on_few_cores_unless_the_user_has_options(monkey
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(launch, "delta_jars", lambda _: None)
     launched = []
-    monkeypatch.setattr(launch, "started", lambda builder, **_: launched.append(dict(builder._options)))
-    launch.start_local("local[1]", {} if users is None else {"spark.driver.extraJavaOptions": users})
+    monkeypatch.setattr(launch, "started", lambda builder, _: launched.append(dict(builder._options)))
+    launch.start_local("local[1]", {} if users is None else {"spark.driver.extraJavaOptions": users}, Launch())
     assert launched[0].get("spark.driver.extraJavaOptions") == options
 
 
 def test_the_class_path_is_for_one_launch():
-    with launch._class_path(["a.jar", "b.jar"]):
+    with launch._environment("SPARK_DIST_CLASSPATH", "a.jar:b.jar"):
         assert os.environ["SPARK_DIST_CLASSPATH"] == "a.jar:b.jar"
     assert "SPARK_DIST_CLASSPATH" not in os.environ
 
@@ -147,7 +151,7 @@ def test_the_class_path_is_for_one_launch():
 def test_generated_classes_are_compiled_once(spark):
     """Spark's default would compile those of twenty tables again and again."""
     assert int(spark.conf.get("spark.sql.codegen.cache.maxEntries")) == int(
-        session.DEFAULTS["spark.sql.codegen.cache.maxEntries"]
+        DEFAULTS["spark.sql.codegen.cache.maxEntries"]
     )
     compiled = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     expressions = [[f"id + {n} AS a", f"id * {n + 2} AS b"] for n in range(120)]
@@ -157,6 +161,23 @@ def test_generated_classes_are_compiled_once(spark):
     for columns in expressions:
         spark.range(1).selectExpr(*columns).collect()
     assert compiled.getCount() - before < 12
+
+
+@pytest.mark.parametrize(
+    ("conf", "variable", "expected"),
+    [
+        ({}, None, sys.executable),
+        ({}, "/theirs", "/theirs"),
+        ({"spark.pyspark.python": "./environment/bin/python"}, "/theirs", "./environment/bin/python"),
+    ],
+)
+def test_whose_python(monkeypatch, conf, variable, expected):
+    if variable is None:
+        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    else:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    launch.choose_python(conf)
+    assert os.environ["PYSPARK_PYTHON"] == expected
 
 
 def clean_environment():

@@ -77,7 +77,7 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
     """From a root that is published, in more tasks than it may have connections, and from leaves."""
     monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
-    monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+    monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
     publisher.execute(
         """CREATE TABLE root (id int PRIMARY KEY, pad text) PARTITION BY RANGE (id);
@@ -93,7 +93,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
     monkeypatch.undo()
     monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
-    monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+    monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     bridge = pipeline(publications=("leaves",))
     bridge.catch_up()
@@ -108,7 +108,7 @@ def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:
         monkeypatch.setattr(copy_plan, "RANGE_BYTES", 256 * 8192)
-        monkeypatch.setattr(copy, "MODEST_BYTES", -1)
+        monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"
         "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 200000) g"

@@ -21,6 +21,7 @@ from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import end, running, wait_until
+from tests.oracle.memory_tables import MemoryTables
 
 SETUP = """
     CREATE TABLE t (id int PRIMARY KEY, note text); CREATE TABLE later (id int PRIMARY KEY, note text);
@@ -33,7 +34,7 @@ SETUP = """
 @pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
 def test_errors_that_stay_count_and_the_subscriptions_own_disable(tmp_path, raised, own, retry):
     """As those of the subscription's worker: an object store that is away disables nothing; a missing GRANT counts."""
-    spark: Any = None
+    spark: Any = MemoryTables()
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         for registered in ("s", sync_name("s")):
             catalog.register(registered, enabled=True)
@@ -50,7 +51,7 @@ def test_errors_that_stay_count_and_the_subscriptions_own_disable(tmp_path, rais
 
 def test_a_disable_meanwhile_is_not_a_failure(tmp_path):
     """So that ENABLE finds nothing that gave up."""
-    spark: Any = None
+    spark: Any = MemoryTables()
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         for registered, enabled in (("s", False), (sync_name("s"), True)):
             catalog.register(registered, enabled=enabled)

@@ -12,16 +12,18 @@ from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.lock import locked
 from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import ConfigError, PublisherError, StateError
-from bridge.spark import session
+from bridge.spark.driver import Driver
+from bridge.spark.session import driver_for
 from bridge.verify import command
 from protocol.lsn import Lsn
+from tests.oracle.memory_tables import MemoryTables
 
 SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
 
 
 @contextmanager
 def spark(*_):
-    yield None
+    yield MemoryTables()
 
 
 @pytest.mark.parametrize(
@@ -95,33 +97,35 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
     """A table with large rows may need the heap for itself; if that does not do either, the others are verified."""
     config = Config(state_dir=tmp_path, subscription={"shop": SHOP}, spark={"master": "local[3]"})
     chosen = [SHOP.model_copy(update={"name": name}) for name in ("large", "fine")]
-    used, started = [], []
+    used, started, sessions = [], [], list[MemoryTables]()
 
     class Verified:
         def __init__(self, spark, catalog, subscription, *_, **__):
             self.name = subscription.name
-            used.append((spark, self.name))
+            used.append((sessions.index(spark), self.name))
 
         def run(self, _):
             if self.name == "large" and len(used) <= deaths:
                 raise ConnectionRefusedError(111, "Connection refused")
             return Lsn(1), []
 
-    def start(master, conf, **_):
-        started.append((master, conf.get("spark.task.cpus")))
-        return f"spark {len(started)}"
+    def start(driver, conf, *_):
+        started.append((driver.master, conf.get("spark.task.cpus")))
+        sessions.append(MemoryTables())
+        return sessions[-1]
 
     monkeypatch.setattr(command, "Publisher", lambda *_, **__: nullcontext())
     monkeypatch.setattr("bridge.apply.published.Published.read", lambda *_: None)
     monkeypatch.setattr(command, "Verification", Verified)
     for name, made in {
-        "start": start, "stop": lambda _: None, "forget": lambda: None, "lost": lambda _: "it ended with exit code 52",
+        "start": start, "stop": lambda *_: None, "forget": lambda _: driver_for("local[3]"),
+        "lost": lambda *_: "it ended with exit code 52",
     }.items():  # fmt: skip
-        monkeypatch.setattr(session, name, made)
+        monkeypatch.setattr(Driver, name, made)
     document = command.collect(config, chosen)
     error = document["subscriptions"][0].get("error")
     assert started == [("local[3]", None)] + [("local[3]", 3)] * deaths
-    assert used == [("spark 1", "large"), ("spark 2", "large"), (f"spark {deaths + 1}", "fine")]
+    assert used == [(0, "large"), (1, "large"), (deaths, "fine")]
     if deaths == 1:
         assert (error, document["exit_code"]) == (None, command.EQUAL)
     else:

@@ -8,20 +8,22 @@ from typing import Any
 import pytest
 
 from bridge.config.config import Config, Spark, Subscription
-from bridge.spark import session
-from bridge.spark.command_session import command_session
+from bridge.spark.connect import Connect
+from bridge.spark.driver import Driver
+from bridge.spark.session import command_session
 
 
 @pytest.fixture
 def calls(monkeypatch):
     found: list[Any] = []
 
-    def start(*_, **options):
-        found.append(options)
+    def start(_, conf, warehouses, launch):
+        found.append((warehouses, launch))
         return SimpleNamespace()
 
-    monkeypatch.setattr(session, "start", start)
-    monkeypatch.setattr(session, "stop", lambda _: found.append("stopped"))
+    monkeypatch.setattr(Driver, "start", start)
+    for kind in (Driver, Connect):
+        monkeypatch.setattr(kind, "stop", lambda *_: found.append("stopped"))
     return found
 
 
@@ -45,8 +47,8 @@ def test_life(tmp_path, calls, master, commits, waits):
     """A Spark Connect server is not ours, and does not end."""
     with pytest.raises(ZeroDivisionError):
         used(tmp_path, master, commits=commits)
-    started, stopped = calls
+    (warehouses, launch), stopped = calls
     assert stopped == "stopped"
-    assert started["warehouses"] == ["/lake"]
-    assert started["log"] == tmp_path / "command.log"
-    assert isinstance(started["keep_open"], int) is waits
+    assert warehouses == ["/lake"]
+    assert launch.log == tmp_path / "command.log"
+    assert isinstance(launch.keep_open, int) is waits

@@ -1,15 +1,12 @@
-"""What executors get: a Python, and this package as it is here."""
+"""What executors get: this package as it is here."""
 
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
-import pytest
-
-from bridge.spark.executors import choose_python, send_package
+from bridge.spark.cluster import send_package
 
 READER = """
 import sys
@@ -25,23 +22,6 @@ print(len(sql.load("copy_sizes")) > 0, sorted({"pyspark", "pydantic", "structlog
 def context(add) -> Any:
     """A Spark context as `send_package` needs it."""
     return SimpleNamespace(addPyFile=add)
-
-
-@pytest.mark.parametrize(
-    ("conf", "variable", "expected"),
-    [
-        ({}, None, sys.executable),
-        ({}, "/theirs", "/theirs"),
-        ({"spark.pyspark.python": "./environment/bin/python"}, "/theirs", "./environment/bin/python"),
-    ],
-)
-def test_whose_python(monkeypatch, conf, variable, expected):
-    if variable is None:
-        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    else:
-        monkeypatch.setenv("PYSPARK_PYTHON", variable)
-    choose_python(conf)
-    assert os.environ["PYSPARK_PYTHON"] == expected
 
 
 def test_the_copys_reader_runs_from_what_is_sent(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from bridge.spark.s3 import DEFAULTS, HADOOP, with_s3
+from bridge.spark.settings import HADOOP, S3_DEFAULTS, with_s3
 
 LAKE = ("/srv/lake", "s3a://bucket/lake")
 
@@ -38,7 +38,7 @@ def test_packages_come_beside_the_users():
     ],
 )
 def test_a_user_brings_the_client(settings, own_spark):
-    assert with_s3(settings, LAKE, own_spark=own_spark) == {**DEFAULTS, **settings}
+    assert with_s3(settings, LAKE, own_spark=own_spark) == {**S3_DEFAULTS, **settings}
 
 
 def test_the_configuration_overrides_the_defaults():

@@ -1,29 +1,91 @@
-"""Watches from the driver what a cluster has done with it: removed its application, or left it without executors.
+"""A driver on this machine whose executors run on the machines of a cluster.
 
-Spark reports neither. A job that no executor runs waits without an end, and a SparkContext that the cluster has stopped
-fails each job while its JVM goes on. A standalone master that was restarted without recovery knows no application any
-more, and gives it no executors: then only another driver helps.
+Executors get what they need of pgbridge: a Python, and this package. Only copies run Python there
+(`bridge.sync.copy`); batches are Spark's own work. The libraries that a copy imports are compiled for a machine and a
+version of Python, so an operator gives them: installed on each machine, or packed into an archive that Spark unpacks
+(docs/clusters.md).
+
+The driver looks at what the cluster has done with it: removed its application, or left it without executors. Spark
+reports neither. A job that no executor runs waits without an end, and a SparkContext that the cluster has stopped fails
+each job while its JVM goes on. A standalone master that was restarted without recovery knows no application any more,
+and gives it no executors: then only another driver helps.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zipfile import ZIP_DEFLATED, ZipFile
 
-from bridge.spark import session
+import protocol
+import sql
+from bridge.spark.driver import Driver
+from bridge.spark.launch import start_by_ivy
 from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.settings import settings_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
+
+    from bridge.spark.driver import Conf
+    from bridge.spark.launch import Launch
+
+_NOT_FOR_EXECUTORS: Final = frozenset({"__pycache__", "demo", "monitor"})
 
 _LOOK_INTERVAL_S: Final = 5.0
 _WARN_AFTER_S: Final = 30.0
 _GIVE_UP_AFTER_S: Final = 300.0
 """Executors that a cluster can give come within seconds; a machine that is replaced takes minutes."""
+
+
+class Cluster(Driver):
+    """A JVM whose tasks run elsewhere."""
+
+    def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
+        session = start_by_ivy(self.master, settings_here(conf, warehouses), launch)
+        send_package(session.sparkContext, None if launch.log is None else launch.log.parent)
+        return session
+
+    def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None]:
+        """Return what looks at the cluster every few seconds."""
+        return ClusterWatch(session, log).turn
+
+
+def send_package(context: SparkContext, folder: Path | None) -> None:
+    """Have executors get this package as it is here, whatever they have installed.
+
+    Args:
+        context: Spark's context; its driver serves the file to executors as long as it runs.
+        folder: Where the file is put; None for a temporary folder.
+    """
+    file = (folder or Path(tempfile.mkdtemp(prefix="pgbridge-package-"))) / "pgbridge-executors.zip"
+    new = file.with_suffix(f".{os.getpid()}")
+    with ZipFile(new, "w", ZIP_DEFLATED) as archive:
+        for path, name in _modules():
+            archive.write(path, name)
+    new.replace(file)  # the driver of a killed daemon may be serving the one before
+    before = list(sys.path)
+    context.addPyFile(str(file))
+    sys.path[:] = before  # this process has the package itself
+
+
+def _modules() -> Iterator[tuple[Path, str]]:
+    """The files of this package, and their names in the archive; in a wheel the three folders are in one."""
+    for top in sorted({name.partition(".")[0] for name in (__name__, protocol.__name__, sql.__name__)}):
+        folder = Path(str(sys.modules[top].__file__)).parent
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if path.suffix in {".py", ".sql", ".tsv"} and _NOT_FOR_EXECUTORS.isdisjoint(inside.parts):
+                yield path, f"{top}/{inside.as_posix()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +120,6 @@ class ClusterWatch:
     """Looks every few seconds at what runs on a cluster.
 
     Args:
-        master: Its master; of a local one nothing is looked at.
         log: The daemon's.
         now_s: The time, for tests.
     """
@@ -66,13 +127,11 @@ class ClusterWatch:
     def __init__(
         self,
         spark: SparkSession,
-        master: str,
         log: FilteringBoundLogger,
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark, self._log, self._now_s = spark, log, now_s
-        self._elsewhere = session.on_cluster(master)
         self._due_s = 0.0
         self._without_since_s: float | None = None
         self._warned = False
@@ -80,7 +139,7 @@ class ClusterWatch:
     def turn(self) -> str | None:
         """Look, if it is time to; return why another driver is needed, None if none is."""
         now_s = self._now_s()
-        if not self._elsewhere or now_s < self._due_s:
+        if now_s < self._due_s:
             return None
         self._due_s = now_s + _LOOK_INTERVAL_S
         state = cluster_state(self._spark)

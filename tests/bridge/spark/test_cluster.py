@@ -8,8 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.runtime import log
-from bridge.spark import cluster_watch
-from bridge.spark.cluster_watch import ClusterState, ClusterWatch
+from bridge.spark import cluster
+from bridge.spark.cluster import ClusterState, ClusterWatch
+from bridge.spark.session import driver_for
 
 WORKS = ClusterState(stopped=False, executors=2, jobs=1)
 IDLE = ClusterState(stopped=False, executors=0, jobs=0)
@@ -20,15 +21,14 @@ ENDED = ClusterState(stopped=True, executors=0, jobs=0)
 class Watched:
     """A watch with a clock, and the state of a cluster that a test sets."""
 
-    def __init__(self, monkeypatch, master="spark://a:7077") -> None:
-        self.now_s, self.looks = 0.0, 0
+    def __init__(self, monkeypatch) -> None:
+        self.now_s = 0.0
         self.state: ClusterState | None = WORKS
-        monkeypatch.setattr(cluster_watch, "cluster_state", self._look)
+        monkeypatch.setattr(cluster, "cluster_state", self._look)
         spark: Any = None
-        self._watch = ClusterWatch(spark, master, log.get("test"), now_s=lambda: self.now_s)
+        self._watch = ClusterWatch(spark, log.get("test"), now_s=lambda: self.now_s)
 
     def _look(self, _: object) -> ClusterState | None:
-        self.looks += 1
         return self.state
 
     def after(self, seconds: float, state: ClusterState | None) -> tuple[str | None, list[str]]:
@@ -72,11 +72,13 @@ def test_a_jvm_that_ends_is_not_this_watchs_business(watched):
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "sc://a"])
 def test_a_master_that_is_no_cluster_of_ours_is_not_looked_at(monkeypatch, master):
-    watched = Watched(monkeypatch, master)
-    assert watched.after(600, ENDED) == (None, [])
-    assert watched.looks == 0
+    monkeypatch.setattr(cluster, "cluster_state", lambda _: ENDED)
+    spark: Any = None
+    assert driver_for(master).watch(spark, log.get("test"))() is None
+    cluster_of_ours = driver_for("spark://a:7077").watch(spark, log.get("test"))
+    assert cluster_of_ours() == "the cluster has ended pgbridge's application"
 
 
 def test_the_state_of_a_driver(spark):
     """Of a local one, which is its own executor."""
-    assert cluster_watch.cluster_state(spark) == ClusterState(stopped=False, executors=0, jobs=0)
+    assert cluster.cluster_state(spark) == ClusterState(stopped=False, executors=0, jobs=0)

@@ -1,0 +1,261 @@
+"""Spark's driver: what follows from where it is, for all who use Spark.
+
+A process has one driver: a JVM of its own, with executors in it (`Local`) or on a cluster (`Cluster`), or a Spark
+Connect server (`Connect`). `bridge.spark.session` chooses the kind by the master. Everybody else asks the driver for
+what is needed, a fact or an action, and not which kind it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from bridge.catalog.lock import spark_lock
+from bridge.config.spark_master import heap_bytes, local_threads
+from bridge.runtime.errors import ConfigError
+from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs
+from bridge.spark.launch import Launch, start_local
+from bridge.spark.outcome import lost_in
+from bridge.spark.settings import DEFAULTS, settings_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+    Conf = Mapping[str, str | float | bool]
+
+_ENDING_S: Final = 10.0  # Spark's hooks take some seconds on a loaded machine
+_JVM_OVERHEAD_BYTES: Final = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
+_PYTHON_WORKER_BYTES: Final = 100 << 20  # as measured
+
+OF_A_ROW: Final = 16
+"""A row takes at most this many times its size of the heap: in columns, as a row, in Parquet's pages, and in buffers
+that double. Measured: a text of 256 MB passes with 4 GB and not with 2, a row of 440 texts of 1 MB with 6 GB."""
+
+DRIVERS: Final[WeakKeyDictionary[SparkSession, Driver]] = WeakKeyDictionary()
+"""The driver of each session that is known."""
+
+
+class Heap(NamedTuple):
+    """The JVM's heap: what is in use, and what it may grow to."""
+
+    used_bytes: int
+    max_bytes: int
+
+
+class Driver(ABC):
+    """Spark's driver, whose sessions are lost together. As it is here, a JVM of this process.
+
+    PySpark knows one JVM in a process's life, and has all there is to know of it.
+
+    Attributes:
+        master: Where Spark's tasks run.
+    """
+
+    is_ours: ClassVar[bool] = True
+    """This process launches it, calls it, may kill it, and takes it along when it ends. A server goes on, with what is
+    under way."""
+
+    executors_here: ClassVar[bool] = False
+    """Its executors run on this machine, as this user: they read this process's files, and need no port."""
+
+    sends_plans: ClassVar[bool] = False
+    """Each plan is sent to it, and back with each answer about it."""
+
+    piece_bytes: ClassVar[int] = 64 << 20
+    """So many bytes of rows are given to it at once: it has them all in its heap."""
+
+    copied_bytes: ClassVar[int] = 0
+    """This process itself reads a table of up to this size on the server's disk, in place of executors."""
+
+    loss: ClassVar[str] = "Spark's JVM has died"
+    """What has happened when its sessions are lost."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+
+    @property
+    def shown(self) -> str:
+        """The master, without what may be a secret."""
+        return self.master
+
+    def start(self, conf: Conf, warehouses: Collection[str] = (), launch: Launch | None = None) -> SparkSession:
+        """Start it, and return a first session; see `bridge.spark.session.start`.
+
+        Args:
+            conf: Settings over `DEFAULTS`.
+            warehouses: Where Delta tables are, as configured.
+            launch: How a JVM is launched.
+
+        Raises:
+            ConfigError: A warehouse is in Spark's own catalog, and that is in memory only.
+            SparkLost: A server cannot be used.
+        """
+        logging.getLogger().addFilter(_not_py4j)
+        session = self._open(conf, warehouses, launch or Launch())
+        DRIVERS[session] = self
+        if SPARK_CATALOG in catalogs(warehouses) and session.conf.get(IMPLEMENTATION) == IN_MEMORY:
+            self.stop(session)
+            raise ConfigError(
+                f"the Spark at {self.shown} has no metastore: {FORGETS}",
+                hint=f'start it with "{IMPLEMENTATION}" = "hive"',
+            )
+        return session
+
+    @abstractmethod
+    def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession: ...
+
+    def another(self, session: SparkSession) -> SparkSession:
+        """Return a session with its own settings and views."""
+        return session.newSession()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The JVM's process; None before it is launched, and if somebody else has launched it."""
+        process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
+        return process
+
+    def kill(self) -> bool:
+        """Kill the JVM; return False if there is none, or none yet."""
+        process = self.process
+        if process is None:
+            return False
+        process.kill()
+        process.wait()
+        return True
+
+    def lost(self, error: BaseException | None = None) -> str | None:
+        """Return why the sessions cannot be used any more, as how the JVM has ended; None while they can.
+
+        Args:
+            error: What an operation has ended with. A JVM's connections break a moment before it ends, so if this may
+                be the reason, its end is waited for. Of a server, an error that says so is enough: an operation may
+                still run in the sessions, so they must not be used any more.
+        """
+        process = self.process
+        if process is None:
+            return None
+        if error is not None and lost_in(error) is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDING_S)
+        code = process.poll()
+        if code is None:
+            return None
+        return f"it ended with exit code {code}" if code >= 0 else f"it was killed by {signal.Signals(-code).name}"
+
+    def hint(self, lost: str) -> str:
+        """Return what helps against what `lost` has told; empty if nothing here does."""
+        if not self.is_ours:
+            return ""
+        if "exit code 52" in lost:
+            return 'exit code 52 is a heap that is too small: set a higher "spark.driver.memory" in [spark.conf]'
+        return (
+            "SIGKILL mostly comes from the kernel, for want of memory (see dmesg): "
+            'set a lower "spark.driver.memory" in [spark.conf], or add memory'
+        )
+
+    def forget(self) -> Self:
+        """Forget what is lost; return another driver, to be started in its place. A driver has one life."""
+        context = SparkContext._active_spark_context  # noqa: SLF001
+        if context is not None:
+            context._jsc = None  # noqa: SLF001 - there is nothing to stop on that side
+            context.stop()
+        with SparkContext._lock:  # noqa: SLF001
+            gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # noqa: SLF001
+            SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+        if gateway is not None:
+            with contextlib.suppress(Exception):  # it tries to send the dead JVM a message
+                gateway.shutdown()
+        return type(self)(self.master)
+
+    def stop(self, session: SparkSession) -> None:
+        """Stop Spark: the JVM goes with this process; a server goes on, without this process's sessions."""
+        if self.lost() is None:
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may be ending
+                session.stop()
+
+    def end(self, session: SparkSession, within_s: float) -> bool:
+        """Stop Spark and have the JVM end by itself, so that another can be started; return whether it has in time."""
+        process = self.process
+        self.stop(session)
+        if process is None or process.stdin is None:
+            return False
+        process.stdin.close()  # PySpark's JVM ends with the process that has the other end
+        try:
+            process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        finally:
+            self.forget()
+        return True
+
+    def heap(self) -> Heap | None:
+        """Return the JVM's heap; None if there is none, or it is ending."""
+        context = SparkContext._active_spark_context  # noqa: SLF001
+        if context is None or self.lost() is not None:
+            return None
+        try:
+            runtime = context._gateway.jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # noqa: SLF001
+            return Heap(runtime.totalMemory() - runtime.freeMemory(), runtime.maxMemory())
+        except (Py4JError, OSError):  # it is ending
+            return None
+
+    def memory_bytes(self, conf: Conf) -> int:
+        """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
+        heap = _heap_bytes(conf)
+        threads = local_threads(self.master) or 0
+        tasks = threads if threads >= 0 else os.cpu_count() or 1
+        return heap + max(_JVM_OVERHEAD_BYTES, heap // 10) + tasks * _PYTHON_WORKER_BYTES
+
+    def largest_row_bytes(self, conf: Conf) -> int | None:
+        """Return the size of a row for which the heap is large enough; None if rows are elsewhere, too."""
+        return None if local_threads(self.master) is None else _heap_bytes(conf) // OF_A_ROW
+
+    def lock(self, state_dir: Path) -> AbstractContextManager[int | None]:
+        """Wait for the JVM of an earlier daemon that was killed; give the descriptor that this JVM is to inherit."""
+        return spark_lock(state_dir) if self.is_ours else nullcontext()
+
+    def active(self, session: SparkSession) -> AbstractContextManager[None]:
+        """Have a checkpoint of a session's rows that is made within belong to that session."""
+        del session  # a JVM knows
+        return nullcontext()
+
+    def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None]:
+        """Return what tells, whenever it is called, why another driver is needed; None if none is."""
+        del session, log
+        return lambda: None
+
+
+class Local(Driver):
+    """A JVM whose executors are in it, or beside it (`local-cluster`)."""
+
+    executors_here = True
+    copied_bytes = 256 << 20  # one connection takes no longer than several with their Python processes
+
+    def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
+        return start_local(self.master, settings_here(conf, warehouses), launch)
+
+
+def _heap_bytes(conf: Conf) -> int:
+    return heap_bytes(str({**DEFAULTS, **conf}["spark.driver.memory"]))
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Drop what py4j logs when the JVM is gone, a stack trace in the root logger: it raises the same error, too."""
+    return record.module != "java_gateway"
