@@ -24,8 +24,8 @@ HTTP = '[http]\nlisten = "127.0.0.1:0"\n'
 """The log names the port."""
 
 IMPATIENT = """
-from bridge.monitor import latest
-latest.Latest.__init__.__kwdefaults__["interval_s"], latest._OLD_S = 0.5, 2.0
+from bridge.runtime import threads
+threads.Latest.__init__.__kwdefaults__["interval_s"], threads._OLD_S = 0.5, 2.0
 from bridge.__main__ import main
 main()
 """
