@@ -288,7 +288,8 @@ def test_a_first_pipeline(installed, spark, publisher, daemon):
     def equal():
         """Wait until the Delta table has the publisher's rows."""
         until_s = time.monotonic() + 240
-        while not Path(files.path("t"), "_delta_log").exists() or differences(spark, files.path("t"), publisher, "t"):
+        created = Path(files.path("t"), "_delta_log", f"{0:020}.json")  # its folder comes before it
+        while not created.exists() or differences(spark, files.path("t"), publisher, "t"):
             assert bridge.poll() is None, (files.folder / "log.txt").read_text(encoding="utf-8")
             assert time.monotonic() < until_s
             time.sleep(0.2)
