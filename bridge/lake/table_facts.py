@@ -42,6 +42,9 @@ _SAME: Final = frozenset(
 
 _LOOK_AGAIN_AFTER: Final = 20
 
+_KEPT: Final = KeptRows()
+"""Known by the tables' own ids and versions, not by their paths."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
@@ -99,12 +102,12 @@ def properties_now(spark: SparkSession, path: str) -> dict[str, str]:
 class KnownTables:
     """What a writer knows of the tables that it commits to, in several threads.
 
-    Attributes:
-        kept: The rows of tiny tables.
+    Args:
+        kept: The rows of tiny tables; by default those of all writers of this process, which share one bound.
     """
 
-    def __init__(self) -> None:
-        self.kept = KeptRows()
+    def __init__(self, kept: KeptRows = _KEPT) -> None:
+        self.kept = kept
         self._facts = dict[str, tuple[TableFacts, int]]()
 
     def facts(self, spark: SparkSession, path: str) -> TableFacts:

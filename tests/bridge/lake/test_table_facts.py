@@ -63,3 +63,8 @@ def test_spark_is_asked_if_the_writer_of_the_log_has_not_said_them(spark, tmp_pa
     checksum.unlink() if text is None else checksum.write_text(text)
     facts = read_facts(spark, str(path))
     assert (facts.files, facts.plain, facts.vectors_undecided) == (0, True, True)
+
+
+def test_all_writers_of_a_process_keep_rows_within_one_bound():
+    """Three hundred subscriptions have as many writers."""
+    assert KnownTables().kept is KnownTables().kept

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import DELETE, INSERT, UPDATE
+from bridge.effects.kept_rows import KeptRows
 from bridge.lake.commit import execute, plan
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.plan import Merge, Replace, ReplaceWhere
@@ -61,7 +62,7 @@ class Commits:
 
     def __init__(self, spark: SparkSession, folder: Path, base: Path, way: str, patch: pytest.MonkeyPatch) -> None:
         self.spark, self.way, self.carried = spark, way, list[Carried]()
-        self.known = KnownTables()
+        self.known = KnownTables(KeptRows())
         self._folder, self._base = folder, base
         planned, carried_out = plan.commits, execute._carried_out
 
