@@ -216,12 +216,16 @@ class Driver(ABC):
         except (Py4JError, OSError):  # it is ending
             return None
 
+    @property
+    def tasks_here(self) -> int:
+        """How many tasks run on this machine at once."""
+        threads = local_threads(self.master) or 0
+        return threads if threads >= 0 else os.cpu_count() or 1
+
     def memory_bytes(self, conf: Conf) -> int:
         """Return how much memory Spark uses on this machine at most: the JVM and the Python workers of its tasks."""
         heap = _heap_bytes(conf)
-        threads = local_threads(self.master) or 0
-        tasks = threads if threads >= 0 else os.cpu_count() or 1
-        return heap + max(_JVM_OVERHEAD_BYTES, heap // 10) + tasks * _PYTHON_WORKER_BYTES
+        return heap + max(_JVM_OVERHEAD_BYTES, heap // 10) + self.tasks_here * _PYTHON_WORKER_BYTES
 
     def largest_row_bytes(self, conf: Conf) -> int | None:
         """Return the size of a row for which the heap is large enough; None if rows are elsewhere, too."""

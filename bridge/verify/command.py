@@ -5,9 +5,8 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
@@ -20,7 +19,6 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import STOP_FIRST, is_running, locked
 from bridge.config.each_subscription import each
-from bridge.config.spark_master import local_threads
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime import log
@@ -103,22 +101,21 @@ def collect(  # noqa: PLR0913 - options
         if unknown := [name for name in tables if name not in known]:
             raise VerifyError(f'no subscription follows table "{unknown[0]}"')
 
-        def again() -> None:
+        def with_spark(subscription: Subscription) -> dict[str, Any]:
             nonlocal spark
-            spark = _again(spark, config, chosen)
+            if driver_of(spark).lost() is not None:
+                spark = _again(spark, config, chosen)
+            return compared(subscription)
 
         def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
                 _check_finished(catalog, subscription.name)
                 return compared(subscription)
+            with suppress(SparkLost):
+                return with_spark(subscription)
             try:
-                return compared(subscription)
-            except SparkLost:
-                again()
-            try:
-                return compared(subscription)
+                return with_spark(subscription)
             except SparkLost as error:
-                again()
                 raise VerifyError(error.message, hint=error.hint) from error
 
         def compared(subscription: Subscription) -> dict[str, Any]:
@@ -150,11 +147,12 @@ def collect(  # noqa: PLR0913 - options
 
 def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) -> SparkSession:
     """Start Spark again after its JVM has died, with a task at a time: then a large row has the heap for itself."""
+    driver = driver_of(spark).forget()
     conf = dict(config.spark.conf)
-    if (threads := local_threads(config.spark.master)) is not None:
-        conf["spark.task.cpus"] = threads if threads > 0 else os.cpu_count() or 1
+    if driver.tasks_here:
+        conf["spark.task.cpus"] = driver.tasks_here
     warehouses = [subscription.warehouse for subscription in chosen]
-    return driver_of(spark).forget().start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG))
+    return driver.start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG))
 
 
 def _check_finished(catalog: Catalog, name: str) -> None:

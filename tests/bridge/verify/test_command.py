@@ -97,7 +97,7 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
     """A table with large rows may need the heap for itself; if that does not do either, the others are verified."""
     config = Config(state_dir=tmp_path, subscription={"shop": SHOP}, spark={"master": "local[3]"})
     chosen = [SHOP.model_copy(update={"name": name}) for name in ("large", "fine")]
-    used, started, sessions = [], [], list[MemoryTables]()
+    used, started, sessions, dead = [], [], list[MemoryTables](), []
 
     class Verified:
         def __init__(self, spark, catalog, subscription, *_, **__):
@@ -106,10 +106,12 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
 
         def run(self, _):
             if self.name == "large" and len(used) <= deaths:
+                dead.append("it ended with exit code 52")
                 raise ConnectionRefusedError(111, "Connection refused")
             return Lsn(1), []
 
     def start(driver, conf, *_):
+        dead.clear()
         started.append((driver.master, conf.get("spark.task.cpus")))
         sessions.append(MemoryTables())
         return sessions[-1]
@@ -119,7 +121,7 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
     monkeypatch.setattr(command, "Verification", Verified)
     for name, made in {
         "start": start, "stop": lambda *_: None, "forget": lambda _: driver_for("local[3]"),
-        "lost": lambda *_: "it ended with exit code 52",
+        "lost": lambda *_: next(iter(dead), None),
     }.items():  # fmt: skip
         monkeypatch.setattr(Driver, name, made)
     document = command.collect(config, chosen)
