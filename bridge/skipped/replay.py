@@ -241,8 +241,7 @@ class Replay:
         if changes.target.mode != "mirror" or changes.truncated or not changes.foldable:
             return None
         effect = changes.net_effect()
-        target = changes.target
-        keyed = KeyedTarget(target.qualified_name, target.path, changes.columns, changes.key, overwrite=True)
+        keyed = KeyedTarget.of(changes, overwrite=True)
         if not effect.clear or (effect.shape.leaves and leaves_missing(self._spark, effect, keyed)):
             return None
         return preview(self._spark, effect, keyed)

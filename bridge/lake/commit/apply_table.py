@@ -64,9 +64,9 @@ def apply_table(
     if changes.truncated:
         existing_schema(spark, path)
     if changes.key:
-        _keyed_tally(spark, changes, _keyed(changes, conflict), known or KnownTables()).report(
-            changes.target.qualified_name, [changes.columns[k].name for k in changes.key], conflicts
-        )
+        keyed = KeyedTarget.of(changes, overwrite=conflict == "apply_remote")
+        tally = _keyed_tally(spark, changes, keyed, known or KnownTables())
+        tally.report(keyed.relation, keyed.key_names, conflicts)
     elif changes.inserts_only:
         _append_keyless(spark, changes)
     else:
@@ -74,17 +74,6 @@ def apply_table(
         bag = Bag(path, changes.columns, fits_broadcast(changes.changes, SMALL_ROWS), changes.fills, generated)
         tally = apply_bag(spark, as_frame(spark, changes.changes), bag, truncated=changes.truncated)
         tally.report(changes.target.qualified_name, bag.names, conflicts, full=True)
-
-
-def _keyed(changes: TableChanges, conflict: Literal["error", "apply_remote"]) -> KeyedTarget:
-    return KeyedTarget(
-        changes.target.qualified_name,
-        changes.target.path,
-        changes.columns,
-        changes.key,
-        overwrite=conflict == "apply_remote",
-        keeps_beside=changes.target.keeps_beside(changes.columns),
-    )
 
 
 def _keyed_tally(spark: SparkSession, changes: TableChanges, keyed: KeyedTarget, known: KnownTables) -> Tally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from bridge.lake.source import as_frame
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
+    from bridge.batch.batch import TableChanges
     from bridge.effects.net_effect import NetEffect
     from bridge.targets.target import TargetColumn
 
@@ -47,6 +48,13 @@ class KeyedTarget:
     key: tuple[int, ...]
     overwrite: bool = False
     keeps_beside: bool = False
+
+    @classmethod
+    def of(cls, changes: TableChanges, *, overwrite: bool) -> Self:
+        """The target of changes, for which it has a key."""
+        target = changes.target
+        beside = target.keeps_beside(changes.columns)
+        return cls(target.qualified_name, target.path, changes.columns, changes.key, overwrite, beside)
 
     @property
     def names(self) -> list[str]:
