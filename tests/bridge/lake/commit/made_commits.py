@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +17,7 @@ from bridge.lake.schema import target_schema_of
 from bridge.lake.table_facts import KnownTables
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve
-from tests.bridge.apply.made_targets import changes_of, content
+from tests.bridge.apply.made_targets import changes_of, content, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,16 +52,15 @@ class Commits:
 
     Args:
         folder: The folder of this test's tables.
-        base: The folder of those that they are copies of.
 
     Attributes:
         carried: Those that were tried.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, base: Path, way: str, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, way: str, patch: pytest.MonkeyPatch) -> None:
         self.spark, self.way, self.carried = spark, way, list[Carried]()
         self.known = KnownTables(KeptRows())
-        self._folder, self._base = folder, base
+        self._folder = folder
         planned, carried_out = plan.commits, execute._carried_out
 
         def commits(*args: Any) -> Iterator[Commit]:
@@ -87,10 +84,19 @@ class Commits:
         self, rows: Sequence[tuple[Any, ...]] = ROWS, *, key: int = TEXT, name: str = "t", files: int = 1
     ) -> Target:
         """A table of a key, a note and a number; with deletion vectors, if commits go by key."""
-        path = self._folder / name
-        made, schema = _made(self.spark, self._base, tuple(rows), key, files, vectors=self.way == "by key")
-        shutil.copytree(made, path)
-        return Target("public", name, str(path), schema)
+        path, vectors = str(self._folder / name), self.way == "by key"
+        kinds = {TEXT: "string", BIGINT: "long"}
+        columns = f"`{NAMES[0]}` {kinds[key]}, `{NAMES[1]}` string, `{NAMES[2]}` long"
+        frame = self.spark.createDataFrame(list(rows), columns)
+
+        def make(made: str) -> None:
+            create_table(self.spark, made, frame.schema)
+            if vectors:
+                self.spark.sql(f"ALTER TABLE delta.`{made}` SET TBLPROPERTIES ({VECTORS})").collect()
+            frame.coalesce(files).writeTo(f"delta.`{made}`").append()
+
+        copied(self.spark, path, f"keyed{hash((tuple(rows), key, files, vectors))}", make)
+        return Target("public", name, path, target_schema_of(frame.schema))
 
     def apply(self, changes: TableChanges, session: SparkSession | None = None, **options: Any) -> list[dict[str, int]]:
         """Commit changes; returns the conflicts that were counted."""
@@ -119,20 +125,6 @@ class Commits:
                 wanted.append(("merged", "made"))
         assert tried == wanted
         self.carried.clear()
-
-
-@cache
-def _made(
-    spark: SparkSession, base: Path, rows: tuple[Any, ...], key: int, files: int, *, vectors: bool
-) -> tuple[Path, Any]:
-    kinds = {TEXT: "string", BIGINT: "long"}
-    frame = spark.createDataFrame(list(rows), f"`{NAMES[0]}` {kinds[key]}, `{NAMES[1]}` string, `{NAMES[2]}` long")
-    path = base / f"table{_made.cache_info().currsize}"
-    create_table(spark, str(path), frame.schema)
-    if vectors:
-        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({VECTORS})").collect()
-    frame.coalesce(files).writeTo(f"delta.`{path}`").append()
-    return path, target_schema_of(frame.schema)
 
 
 def changes(target: Target, *rows: tuple[Any, ...], key: tuple[int, ...] = (0,)) -> TableChanges:

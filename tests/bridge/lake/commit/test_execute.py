@@ -36,10 +36,10 @@ HOSTILE = ["", "'", "\\", "a\\'b", "$x", "${x}", "line\nbreak", "ä€😀", "%"
 
 
 @pytest.fixture(params=WAYS)
-def by(request, spark, tmp_path, tmp_path_factory, monkeypatch):
+def by(request, spark, tmp_path, monkeypatch):
     """Commits by each way in turn."""
     monkeypatch.setattr(key_condition, "LIST_VALUES", 2)  # few keys need a tree of lists
-    return Commits(spark, tmp_path, tmp_path_factory.getbasetemp(), request.param, monkeypatch)
+    return Commits(spark, tmp_path, request.param, monkeypatch)
 
 
 def test_rows_change_end_and_begin(by):

@@ -22,10 +22,10 @@ from tests.bridge.lake.commit.made_commits import NAMES, ROWS, Commits, changes,
 
 
 @pytest.fixture
-def by(request, spark, tmp_path, tmp_path_factory, monkeypatch):
+def by(request, spark, tmp_path, monkeypatch):
     """Commits with kept rows, or the way that is asked for."""
     way = getattr(request, "param", "kept")
-    return Commits(spark, tmp_path, tmp_path_factory.getbasetemp(), way, monkeypatch)
+    return Commits(spark, tmp_path, way, monkeypatch)
 
 
 BOTH = pytest.mark.parametrize("by", ["kept", "joined"], indirect=True)
