@@ -18,7 +18,7 @@ from bridge.catalog import maintenance as track
 from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
 from bridge.lake.log.history import KEEP_ROWS, Commit
 from bridge.lake.table import described_history, schema_of, table_version
-from bridge.lake.table_facts import CREATED
+from bridge.lake.table_facts import read_facts
 from bridge.runtime import faults
 from bridge.runtime.errors import TargetError
 from bridge.spark import session
@@ -280,13 +280,8 @@ class DeltaTables:
 
     def measure(self, path: str) -> Debt:
         """Measure a table."""
-        detail = self.spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
-        return Debt(
-            table_version(self.spark, path),
-            detail.numFiles,
-            detail.sizeInBytes,
-            detail.properties.get(CREATED) == "true",
-        )
+        facts = read_facts(self.spark, path)
+        return Debt(table_version(self.spark, path), facts.files, facts.size_bytes, facts.created)
 
     def optimize(self, path: str) -> None:
         """Compact small files, and files of which many rows are deleted by deletion vectors."""
