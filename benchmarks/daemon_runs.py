@@ -33,6 +33,7 @@ from bridge.runtime import log
 from bridge.runtime.signals import StopSignals
 from bridge.service.daemon import Daemon
 from bridge.spark import session
+from bridge.spark.driver import Driver
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def catch_up(job: Job) -> Applied:
     config = load(folder.config_file)
     spark: SparkSession = session.start(config.spark.master, config.spark.conf)
     time.sleep(job.rest_s)
-    with mock.patch.object(session, "stop"):  # Spark stays
+    with mock.patch.object(Driver, "stop"):  # Spark stays
         watch = _Watch(folder, end_lsn, job.server_pid)
         try:
             code = Daemon(config, StopSignals(), until_caught_up=True).run()
