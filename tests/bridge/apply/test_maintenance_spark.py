@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.apply import maintenance as module
 from bridge.apply.maintenance import DeltaTables, Maintenance, Policy, versions_to_restore
 from bridge.catalog import catalog as catalog_module, maintenance as track
 from bridge.catalog.catalog_rows import RelRow
@@ -27,7 +28,7 @@ from tests.bridge.apply.made_batches import Cut, applier, batch, failing
 from tests.bridge.apply.made_targets import changes, content, copied
 
 INTENT = OptimizeIntent("/lake/t1", 7)
-FILES = 40
+FILES = 8
 ROWS = [(number, "old") for number in range(FILES)]
 
 
@@ -54,8 +55,9 @@ def test_rows_of_others_are_not_lost():
 
 
 @pytest.fixture
-def table(spark, catalog, target):
-    """A table of `FILES` files with a row each."""
+def table(spark, catalog, target, monkeypatch):
+    """A table of `FILES` files with a row each: too many. Of 40 files each test would take three times as long."""
+    monkeypatch.setattr(module, "_EXCESS_FILES", FILES - 2)
 
     def make(path):
         shutil.copytree(target.path, path)
