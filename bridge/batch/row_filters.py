@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 
 
 class RowFilter(Protocol):
-    """A condition on a row."""
+    """A condition on a row. Equal ones have equal verdicts."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def columns(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import Entry
     from bridge.publication.tables import Collation as CatalogCollation
     from protocol.values.types import ColumnType
-    from protocol.values.value_array import Bools
+    from protocol.values.value_array import Bools, Ints
 
     Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
 
@@ -201,29 +201,41 @@ class SparkVerdicts:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = companion(spark, "verdicts", _SETTINGS)
-        # To make a filter's columns takes hundreds of calls of the JVM, longer than to compute it for a block.
-        self._columns = lru_cache(_FILTERS_AT_ONCE)(_verdict_columns)
+        # To make a filter's column takes hundreds of calls of the JVM, longer than to compute it for a block.
+        self._column = lru_cache(_FILTERS_AT_ONCE)(_passes)
 
     def passes(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> tuple[Bools, Bools]:
         """As `Verdicts.passes`."""
-        kinds = [kind for pair in MARKS.items() for kind in pair]
-        names = [f"{kind}_{i}" for i in positions.values() for kind in kinds]
-        looked_at = rows.select(["op", "old", *(name for name in names if name in rows.column_names)])
-        for at, name in enumerate(("op", "old")):
-            looked_at = looked_at.set_column(at, name, looked_at[name].cast(pa.int16()))
-        looked_at = looked_at.append_column(_ROW, pa.array(np.arange(len(rows))))
         try:
-            return self._passes(filters, looked_at, positions)
+            return self._verdicts(filters, rows, positions)
         except SPARK_ERRORS as error:
             if is_lost(error):
                 raise
-            raise self._first_error(filters, looked_at, positions, error) from error
+            raise self._first_error(filters, rows, positions, error) from error
 
-    def _passes(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> tuple[Bools, Bools]:
-        columns = self._columns(filters, rows.schema, tuple(positions.items()))
-        verdicts = as_frame(self._spark, rows).select(_ROW, *columns).toArrow()
-        order = np.argsort(verdicts[_ROW].to_numpy())
-        return verdicts["old_passes"].to_numpy()[order], verdicts["new_passes"].to_numpy()[order]
+    def _verdicts(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> tuple[Bools, Bools]:
+        operations, with_old = rows["op"].to_numpy(), rows["old"].to_numpy() != NO_OLD
+        old_passes, new_passes = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+        of = {INSERT: filters.insert, UPDATE: filters.update, DELETE: filters.delete}
+        # Mostly all actions have the same filter. It sees old and new rows as rows of one table, and is compiled once.
+        for condition in dict.fromkeys(of.values()):
+            filtered = np.isin(operations, [operation for operation, other in of.items() if other == condition])
+            olds = np.flatnonzero(filtered & (operations != INSERT) & with_old)
+            news = np.flatnonzero(filtered & (operations != DELETE))
+            if condition is None or not len(olds) + len(news):
+                continue
+            names = tuple((name, positions[name]) for name in sorted(condition.columns))
+            images = [_images(rows, "old", names, olds, 0), _images(rows, "new", names, news, len(olds))]
+            true = self._true(condition, pa.concat_tables(filter(len, images), promote_options="default"), names)
+            old_passes[olds], new_passes[news] = np.split(true, [len(olds)])
+        return old_passes, new_passes
+
+    def _true(self, condition: RowFilter, images: pa.Table, positions: tuple[tuple[str, int], ...]) -> Bools:
+        """Whether a filter is true for each of some rows."""
+        column = self._column(condition, images.schema, positions)
+        verdicts = as_frame(self._spark, images).select(_ROW, column).toArrow()
+        true: Bools = verdicts["passes"].to_numpy()[np.argsort(verdicts[_ROW].to_numpy())]
+        return true
 
     def _first_error(
         self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int], error: Exception
@@ -243,7 +255,7 @@ class SparkVerdicts:
 
     def _error_of(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> Exception | None:
         try:
-            self._passes(filters, rows, positions)
+            self._verdicts(filters, rows, positions)
         except SPARK_ERRORS as error:
             if is_lost(error):
                 raise
@@ -251,32 +263,33 @@ class SparkVerdicts:
         return None
 
 
-def _verdict_columns(
-    filters: RowFilters, schema: pa.Schema, positions: Sequence[tuple[str, int]]
-) -> tuple[Column, Column]:
-    """Whether the old row passes, and whether the new row does, over rows of a schema."""
+def _images(
+    rows: pa.Table, kind: Literal["old", "new"], positions: tuple[tuple[str, int], ...], at: Ints, first: int
+) -> pa.Table:
+    """The old or new rows at some places: `value_<i>` for each column, `text_<i>` of what it cannot hold, and `row`.
+
+    Args:
+        first: Rows are counted from here.
+    """
+    named = {
+        f"{prefix}_{i}": f"{of}_{i}" for _, i in positions for prefix, of in (("value", kind), ("text", MARKS[kind]))
+    }
+    columns = {name: rows[of] for name, of in named.items() if len(at) and of in rows.column_names}
+    if len(at) < len(rows):
+        columns = {name: column.take(pa.array(at)) for name, column in columns.items()}
+    return pa.table({_ROW: pa.array(np.arange(first, first + len(at)))} | columns)
+
+
+def _passes(condition: RowFilter, schema: pa.Schema, positions: tuple[tuple[str, int], ...]) -> Column:
+    """Whether a filter is true, over rows of `_images`; false for NULL."""
     position_of = dict(positions)
 
-    def value(kind: str, name: str) -> Column:
+    def value(name: str) -> Column:
         i = position_of[name]
-        text = f"{MARKS[kind]}_{i}"
-        column = F.col(f"{kind}_{i}")
-        return column if text not in schema.names else exact(name, column, F.col(text), schema.field(f"new_{i}").type)
+        column, text = F.col(f"value_{i}"), f"text_{i}"
+        return exact(name, column, F.col(text), schema.field(f"value_{i}").type) if text in schema.names else column
 
-    def true(row_filter: RowFilter | None, kind: str) -> Column:
-        if row_filter is None:
-            return F.lit(True)
-        return F.coalesce(row_filter.to_spark(lambda name: value(kind, name)), F.lit(False))
-
-    operation, passes = F.col("op"), F.lit(True)
-    new = F.when(operation == INSERT, true(filters.insert, "new"))
-    new = new.when(operation == UPDATE, true(filters.update, "new")).otherwise(passes)
-    old = passes
-    if any(name.startswith("old_") for name in schema.names):
-        with_old = F.col("old") != NO_OLD
-        old = F.when(operation == DELETE, true(filters.delete, "old"))
-        old = old.when((operation == UPDATE) & with_old, true(filters.update, "old")).otherwise(passes)
-    return old.alias("old_passes"), new.alias("new_passes")
+    return F.coalesce(condition.to_spark(value), F.lit(False)).alias("passes")
 
 
 def _verdict_error(row: int, error: Exception) -> VerdictError:

@@ -183,6 +183,12 @@ def test_rows_without_old_tuples(spark):
     assert (old_passes.tolist(), new_passes.tolist()) == ([True, True], [True, False])
 
 
+def test_filters_without_columns(spark):
+    table, nobody = decoded((INSERT, "-", 20), (UPDATE, 1, 5), (DELETE, 3, None)), filters_of("1 = 2")
+    old_passes, new_passes = SparkVerdicts(spark).passes(nobody, table, {})
+    assert (old_passes.tolist(), new_passes.tolist()) == ([True, False, False], [False, False, True])
+
+
 def test_the_first_row_with_an_error_is_told(spark):
     """Also of many; a row that the filter of its action does not look at is none."""
     rows = [(INSERT, "-", 1)] * 40 + [(DELETE, 3, None), (UPDATE, 0, 4), (INSERT, "-", 0)] + [(INSERT, "-", 1)] * 40
