@@ -7,7 +7,7 @@ before the first row is seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bridge.rowfilter.analysis import Analysis
@@ -45,7 +45,7 @@ class RowFilter:
 
     expression: str
     columns: frozenset[str]
-    typed: Typed
+    typed: Typed = field(hash=False)  # constants of it are lists
 
     def to_spark(self, resolve: Resolver) -> Column:
         """The verdict on each row: true if the row matches, false or NULL if it does not.

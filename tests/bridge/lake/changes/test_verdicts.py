@@ -183,6 +183,13 @@ def test_rows_without_old_tuples(spark):
     assert (old_passes.tolist(), new_passes.tolist()) == ([True, True], [True, False])
 
 
+def test_a_filter_with_a_list(spark):
+    """Its columns are remembered by the filter, which has it as a constant."""
+    rows = decoded((INSERT, "-", 1), (INSERT, "-", 2), (INSERT, "-", 7))
+    passed = SparkVerdicts(spark).passes(filters_of("n = ANY ('{1,7}'::int[])"), rows, POSITIONS)[1]
+    assert passed.tolist() == [True, False, True]
+
+
 def test_filters_without_columns(spark):
     table, nobody = decoded((INSERT, "-", 20), (UPDATE, 1, 5), (DELETE, 3, None)), filters_of("1 = 2")
     old_passes, new_passes = SparkVerdicts(spark).passes(nobody, table, {})
