@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from psycopg import sql
 
 from bridge.publication.published_table import unsupported_tables
@@ -366,8 +367,6 @@ def delta_columns(spark: SparkSession, path: str, table: Wide) -> dict[str, list
 
 def second_engine_columns(path: str, table: Wide) -> dict[str, list[Any]]:
     """The same as delta-rs has it, a reader that shares no code with Spark."""
-    from deltalake import DeltaTable
-
     found = pa.table(DeltaTable(path).to_pyarrow_table()).sort_by("id")
     return {d: found[column].to_pylist() for d, column in zip(table.samples, table.columns, strict=True)}
 
@@ -403,7 +402,8 @@ def test_every_type_and_every_name_goes_all_the_way(
             assert found == {d: delta_type(d) for d in table.samples}
             wanted = expected(publisher, table)
             assert_same(delta_columns(spark, path, table), wanted)
-            if table is typed:  # delta-rs cannot open the other one's path
+            # delta-rs can open neither the other one's path nor a table that may have deletion vectors
+            if table is typed and "deletionVectors" not in (DeltaTable(path).protocol().reader_features or ()):
                 assert_same(second_engine_columns(path, table), wanted)
         assert rows_at(spark, bridges[0].path("keys")) == rows_in(publisher, "keys")
 

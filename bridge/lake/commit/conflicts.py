@@ -40,6 +40,8 @@ class KeyedTarget:
         key: Positions of the key's columns.
         overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
         keeps_beside: The Delta table has columns beside these whose values stay with their row (`Target.keeps_beside`).
+        hides_metadata: It has a column of the name of Spark's `_metadata`. Delta names that in each query that makes
+            deletion vectors, where it would be ambiguous: the table shall have none.
     """
 
     relation: str
@@ -48,13 +50,15 @@ class KeyedTarget:
     key: tuple[int, ...]
     overwrite: bool = False
     keeps_beside: bool = False
+    hides_metadata: bool = False
 
     @classmethod
     def of(cls, changes: TableChanges, *, overwrite: bool) -> Self:
         """The target of changes, for which it has a key."""
         target = changes.target
         beside = target.keeps_beside(changes.columns)
-        return cls(target.qualified_name, target.path, changes.columns, changes.key, overwrite, beside)
+        hides = "_metadata" in {field.name for field in target.schema} | {column.name for column in changes.columns}
+        return cls(target.qualified_name, target.path, changes.columns, changes.key, overwrite, beside, hides)
 
     @property
     def names(self) -> list[str]:

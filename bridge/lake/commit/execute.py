@@ -65,7 +65,11 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
     abilities = Abilities(can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
-    for commit in commits(effect, keyed, lambda: enable_vectors(spark, keyed.path, known), abilities):
+
+    def facts() -> TableFacts:
+        return known.facts(spark, keyed.path) if keyed.hides_metadata else enable_vectors(spark, keyed.path, known)
+
+    for commit in commits(effect, keyed, facts, abilities):
         outcome = _carried_out(spark, commit, effect, keyed, known)
         if outcome.state != "refused":
             return Tally() if outcome.met is None else _conflicts(spark, effect, keyed, outcome.met)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -15,6 +16,7 @@ from bridge.lake.commit.writes import append_rows
 from bridge.lake.table import table_version
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
+from bridge.targets.target import Target, target_schema
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
@@ -69,6 +71,20 @@ def test_a_large_table_keeps_its_files(spark, catalog, target):
     applier(spark, catalog).apply(again)
     assert content(spark, target) == [(1, "newer"), (3, "old")]
     assert table_version(spark, target.path) == version + 3
+
+
+@pytest.mark.usefixtures("every_size_is_large")
+def test_a_large_table_with_a_column_of_the_name_of_sparks_metadata_is_left_as_it_is(spark, catalog, tmp_path):
+    """Delta names `_metadata` in each query that makes deletion vectors, and cannot tell the two apart."""
+    schema = target_schema([("id", pa.int64()), ("note", pa.string()), ("_metadata", pa.string())])
+    made = Target("public", "t", str(tmp_path / "t"), schema)
+    spark.sql(
+        f"CREATE TABLE delta.`{made.path}` (id bigint, note string, _metadata string) USING delta"
+        " TBLPROPERTIES ('pgbridge.created' = 'true')"
+    ).collect()
+    spark.sql(f"INSERT INTO delta.`{made.path}` VALUES (1, 'old', 'kept'), (2, 'old', 'gone')").collect()
+    applier(spark, catalog).apply(batch(changes(made, (UPDATE, None, 1, "new"), (DELETE, 2, None, None))))
+    assert (vectors(spark, made), content(spark, made)) == (None, [(1, "new", "kept")])
 
 
 def test_a_small_table_is_left_as_it_is(spark, catalog, target):
