@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from pyspark.sql.utils import is_remote
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
     from bridge.config.config import Config, Subscription
     from bridge.spark.driver import Conf, Driver
+
+_EXACT: Final = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.storeAssignmentPolicy",
+    "spark.sql.variable.substitute",
+    "spark.sql.caseSensitive",
+)
+"""Settings that the values of changes and filters depend on."""
 
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -81,25 +90,22 @@ def fork(session: SparkSession) -> SparkSession:
 def fork_exact(session: SparkSession) -> SparkSession:
     """Fork a session that others have started, with the settings that the values of changes and filters depend on."""
     forked = fork(session)
-    for key in (
-        "spark.sql.session.timeZone",
-        "spark.sql.ansi.enabled",
-        "spark.sql.storeAssignmentPolicy",
-        "spark.sql.variable.substitute",
-        "spark.sql.caseSensitive",
-    ):
+    for key in _EXACT:
         forked.conf.set(key, {**DEFAULTS, **REQUIRED}[key])
     return forked
 
 
 def companion(session: SparkSession, name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Return the companion of a session by this name: a session with settings that differ. It is made once."""
+    """Return the companion of a session by this name: a session with settings that differ. It is made once.
+
+    What values depend on is as in the session, whose Spark others may have started.
+    """
     with _lock:
         companions = _companions.setdefault(session, {})
         if name not in companions:
             made = fork(session)
-            for key, value in settings.items():
-                made.conf.set(key, value)
+            for key, value in {**{key: session.conf.get(key) for key in _EXACT}, **settings}.items():
+                made.conf.set(key, str(value))
             companions[name] = made
         return companions[name]
 

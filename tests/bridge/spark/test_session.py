@@ -37,6 +37,22 @@ def test_a_session_has_one_driver_with_its_forks_and_companions(spark):
     assert (type(theirs), theirs.master) == (Local, driver.master)
 
 
+def test_what_values_depend_on_is_the_same_in_a_companion(spark):
+    """Also on a Spark that somebody else has started, with other settings: of these only the fork has ours."""
+    forked = session.fork(spark)
+    others = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.storeAssignmentPolicy": "LEGACY",
+        "spark.sql.variable.substitute": "true",
+        "spark.sql.caseSensitive": "false",
+    }
+    for key, value in others.items():
+        forked.conf.set(key, value)
+    companion = session.companion(forked, "y", {})
+    assert {key: companion.conf.get(key) for key in others} == others
+
+
 def test_required_settings_hold(spark):
     for key, value in settings.REQUIRED.items():
         assert value in spark.conf.get(key)
