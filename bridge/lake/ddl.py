@@ -26,7 +26,7 @@ from bridge.lake.commit_errors import literal
 from bridge.lake.forms import clauses, layout_of
 from bridge.lake.location import knows_catalog
 from bridge.lake.retry import retry_commit
-from bridge.lake.schema import spark_type, table_properties
+from bridge.lake.schema import METADATA, spark_type, table_properties
 from bridge.lake.source import as_frame
 from bridge.lake.table import schema_of, table_version
 from bridge.lake.table_facts import CREATED
@@ -199,6 +199,7 @@ IMAGES = (f"{OLD}.", f"{NEW}.")
 _COLUMN_MAPPING = {"delta.columnMapping.mode": "name"}
 _TYPE_WIDENING = {"delta.enableTypeWidening": "true"}
 _TIMESTAMP_NTZ = {"delta.feature.timestampNtz": "supported"}
+_NO_VECTORS = {"delta.enableDeletionVectors": "false"}
 
 
 def alter_table(
@@ -211,7 +212,8 @@ def alter_table(
 ) -> None:
     """Change a table's columns, within `stamped` with a stamp that `alters`.
 
-    A concurrent commit that makes one of the changes fail has only that one retried.
+    A concurrent commit that makes one of the changes fail has only that one retried. Before a column gets the name
+    `METADATA` the table's deletion vectors are purged: with them no query could read it any more.
 
     Raises:
         TargetBusy: Concurrent commits made every attempt of a change fail; the changes before it are committed.
@@ -220,7 +222,8 @@ def alter_table(
     def run(statement: str) -> None:
         retry_commit(lambda: spark.sql(statement).collect(), path, log)
 
-    properties = needed_properties(changes)
+    hides_metadata = mode != "changelog" and METADATA in _new_names(changes)
+    properties = needed_properties(changes) | (_NO_VECTORS if hides_metadata else {})
     if properties:
         detail = spark.sql(f"DESCRIBE DETAIL {sql_name(path)}").collect()[0]
         there = detail.properties | {f"delta.feature.{name}": "supported" for name in detail.tableFeatures}
@@ -228,6 +231,8 @@ def alter_table(
         if missing:
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in missing.items())
             run(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ({listed})")
+        if hides_metadata and "deletionVectors" in detail.tableFeatures:
+            run(f"REORG TABLE {sql_name(path)} APPLY (PURGE)")
     for statement in statements(path, changes, IMAGES if mode == "changelog" else ("",)):
         run(statement)
         faults.reach("schema_changed")
@@ -238,6 +243,11 @@ def alter_table(
         retry_commit(lambda: _fill(spark, path, values, documents), path, log)
     if values:
         faults.reach("column_filled")
+
+
+def _new_names(changes: Sequence[Alteration]) -> list[str]:
+    renamed = [change.new_name for change in changes if isinstance(change, RenameColumn)]
+    return renamed + [change.name for change in changes if isinstance(change, AddColumn)]
 
 
 def needed_properties(changes: Sequence[Alteration]) -> dict[str, str]:

@@ -7,7 +7,7 @@ compared and collected as texts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F, types as spark_types
@@ -33,6 +33,10 @@ _SIMPLE: tuple[tuple[pa.DataType, spark_types.DataType], ...] = (
     (pa.timestamp("us"), spark_types.TimestampNTZType()),
     (pa.timestamp("us", "UTC"), spark_types.TimestampType()),
 )
+
+METADATA: Final = "_metadata"
+"""Spark's name for what it knows of a row's place. Delta names it in each query that makes deletion vectors or reads
+rows of a file that has some: a table with a column of this name must have none."""
 
 _NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
 """Characters that Parquet does not allow in field names; a column's name with one of them needs Delta's column

@@ -21,7 +21,7 @@ from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UP
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
 from bridge.lake.commit_errors import raise_conflict
 from bridge.lake.location import read_table
-from bridge.lake.schema import spark_type
+from bridge.lake.schema import METADATA, spark_type
 from bridge.lake.source import as_frame
 from bridge.targets.location import quoted
 
@@ -40,8 +40,7 @@ class KeyedTarget:
         key: Positions of the key's columns.
         overwrite: An existing row with the key of a new one is overwritten (`conflict = "apply_remote"`).
         keeps_beside: The Delta table has columns beside these whose values stay with their row (`Target.keeps_beside`).
-        hides_metadata: It has a column of the name of Spark's `_metadata`. Delta names that in each query that makes
-            deletion vectors, where it would be ambiguous: the table shall have none.
+        hides_metadata: It has a column of the name `bridge.lake.schema.METADATA`.
     """
 
     relation: str
@@ -57,7 +56,7 @@ class KeyedTarget:
         """The target of changes, for which it has a key."""
         target = changes.target
         beside = target.keeps_beside(changes.columns)
-        hides = "_metadata" in {field.name for field in target.schema} | {column.name for column in changes.columns}
+        hides = METADATA in {field.name for field in target.schema} | {column.name for column in changes.columns}
         return cls(target.qualified_name, target.path, changes.columns, changes.key, overwrite, beside, hides)
 
     @property

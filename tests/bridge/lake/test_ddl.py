@@ -167,3 +167,29 @@ def test_changes_are_made_once_and_taken_back_with_their_batch(spark, tmp_path):
         found = session.read.format("delta").load(path)
         assert found.schema == before.schema
         assert [tuple(row) for row in found.collect()] == [(1, "x", 1)]
+
+
+@pytest.mark.parametrize(
+    "change", [AddColumn("_metadata", pa.string(), pa.scalar("x")), RenameColumn("a", "_metadata")]
+)
+def test_a_column_of_the_name_of_sparks_metadata_and_deletion_vectors(spark, tmp_path, change):
+    """With them Spark could neither read the table nor change it; an undo has them again."""
+    path, session = str(tmp_path / "t"), fork(spark)
+    table = f"delta.`{path}`"
+    before = session.range(0, 20, 1, 1).selectExpr("id", "'x' AS a")
+    create_table(session, path, before.schema)
+    append_rows(before, path)
+    session.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')").collect()
+    session.sql(f"DELETE FROM {table} WHERE id = 3").collect()
+    stamp = CommitStamp("app/0", Lsn(10), Lsn(20), alters=True)
+    with stamped(session, stamp):
+        alter_table(session, path, [change])
+    made = session.sql(f"DESCRIBE HISTORY {table}").filter("version > 3").collect()
+    assert {commit.userMetadata for commit in made} == {stamp.user_metadata}, "all are the batch's, to be taken back"
+    session.sql(f"DELETE FROM {table} WHERE id = 4").collect()
+    rows = {(row.id, row["_metadata"]) for row in session.sql(f"SELECT id, _metadata FROM {table}").collect()}
+    assert rows == {(number, "x") for number in range(20) if number not in {3, 4}}
+    session.sql(f"RESTORE TABLE {table} TO VERSION AS OF 3").collect()
+    session.sql(f"DELETE FROM {table} WHERE id = 5").collect()
+    ids = {row.id for row in session.sql(f"SELECT id, a FROM {table}").collect()}
+    assert ids == {number for number in range(20) if number not in {3, 5}}
