@@ -200,7 +200,7 @@ class SparkVerdicts:
     """Computes translated row filters (`bridge.batch.row_filters.Verdicts`)."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = companion(spark, "verdicts", _SETTINGS)
+        self._spark = spark
         # To make a filter's column takes hundreds of calls of the JVM, longer than to compute it for a block.
         self._column = lru_cache(_FILTERS_AT_ONCE)(_passes)
 
@@ -233,7 +233,8 @@ class SparkVerdicts:
     def _true(self, condition: RowFilter, images: pa.Table, positions: tuple[tuple[str, int], ...]) -> Bools:
         """Whether a filter is true for each of some rows."""
         column = self._column(condition, images.schema, positions)
-        verdicts = as_frame(self._spark, images).select(_ROW, column).toArrow()
+        session = companion(self._spark, "verdicts", _SETTINGS)  # made here: most subscriptions have no such filter
+        verdicts = as_frame(session, images).select(_ROW, column).toArrow()
         true: Bools = verdicts["passes"].to_numpy()[np.argsort(verdicts[_ROW].to_numpy())]
         return true
 
