@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from bridge.batch.change_schema import POSITION
 from bridge.batch.routes import Subscribed, key_of
-from bridge.targets.target import widened
+from bridge.targets.target import TargetColumn, widened
 from protocol.codec.messages import Relation, Truncate
 from protocol.lsn import POSTGRES_EPOCH_US
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from bridge.batch.decode_block import DecodeBlock
-    from bridge.targets.target import TargetColumn
     from protocol.values.types import ColumnType
     from protocol.values.value_array import Bools, Ints
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.runtime import remedies
-from bridge.runtime.errors import TargetError
+from bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -104,7 +103,7 @@ class RenamedTable(NamedTuple):
     """
 
     lsn: Lsn
-    error: TargetError
+    error: errors.TargetError
 
 
 class Routes:
@@ -209,7 +208,7 @@ class Routes:
                 f"{remedies.refresh(self._subscription)}; or rename it back, and run: "
                 f"{remedies.resync(self._subscription, old)}"
             )
-        return RenamedTable(self.subscribed[tables[0]].lsn, TargetError(message, hint=hint))
+        return RenamedTable(self.subscribed[tables[0]].lsn, errors.TargetError(message, hint=hint))
 
     def remember_relid(self, relation: Relation) -> None:
         """Note the relid of a relation whose changes count; it may differ from the one that its name had before."""

@@ -19,20 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bridge.catalog import commits
-from bridge.catalog.catalog_rows import (
-    REL_COLUMNS,
-    REL_VALUES,
-    AppliedBatch,
-    BatchIntent,
-    ColumnRow,
-    ErrorRow,
-    OriginAdvances,
-    PreparedRow,
-    RelRow,
-    SubscriptionRow,
-    owner_of,
-)
+from bridge.catalog import catalog_rows, commits
+from bridge.catalog.catalog_rows import REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
 from bridge.catalog.database import Database
 from bridge.catalog.schema import migrate
 from bridge.runtime.errors import StateError
@@ -71,7 +59,7 @@ class Catalog:
         self.state_dir = path.parent
         self._database = Database(path)
         self._claims: dict[str, str] = {}
-        self._advances = OriginAdvances(self._transaction, self._ready_rels)
+        self._advances = catalog_rows.OriginAdvances(self._transaction, self._ready_rels)
         try:
             with self._transaction() as db:
                 migrate(db)
@@ -110,7 +98,7 @@ class Catalog:
                 (name, int(enabled)),
             )
 
-    def subscription(self, name: str) -> SubscriptionRow | None:
+    def subscription(self, name: str) -> catalog_rows.SubscriptionRow | None:
         """The subscription's row; None before the first `register`."""
         rows = self.rows(
             "SELECT name, enabled, incarnation, epoch, slot_name, slot_state, system_identifier, skip_lsn, state, "
@@ -121,7 +109,7 @@ class Catalog:
             return None
         _, enabled, incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, received_lsn, *counts = rows[0]
         skip_lsn, lsn = None if skip_lsn is None else Lsn(skip_lsn), Lsn(received_lsn)
-        return SubscriptionRow(
+        return catalog_rows.SubscriptionRow(
             name, bool(enabled), incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, lsn, *counts
         )
 
@@ -307,7 +295,7 @@ class Catalog:
         clear_skip_lsn: Lsn | None = None,
         columns: Mapping[int, Iterable[ColumnRow]] = MappingProxyType({}),
         relids: Mapping[int, tuple[str, str]] = MappingProxyType({}),
-        applied: AppliedBatch | None = None,
+        applied: catalog_rows.AppliedBatch | None = None,
     ) -> None:
         """The whole batch is durable: move the origin, drop the intent, delete an earlier error. One transaction.
 
@@ -441,7 +429,7 @@ class Catalog:
         with self._lock:
             rows = self.rows("SELECT path, subscription FROM subscription_rel")
             known = [*self._claims.items(), *((real(path), owner) for path, owner in rows)]
-        return {path: owner for path, owner in known if owner_of(owner) != owner_of(name)}
+        return {path: owner for path, owner in known if catalog_rows.owner_of(owner) != catalog_rows.owner_of(name)}
 
     def claim(
         self, name: str, paths: Iterable[str], real: Callable[[str], str] = lambda path: path
@@ -532,10 +520,10 @@ class Catalog:
                 (name,),
             )
 
-    def last_error(self, name: str) -> ErrorRow | None:
+    def last_error(self, name: str) -> catalog_rows.ErrorRow | None:
         """The last error, if no later transaction was applied since, and what failed has not succeeded since."""
         rows = self.rows("SELECT message, finish_lsn, relation, time FROM error WHERE subscription = ?", name)
         if not rows:
             return None
         message, finish_lsn, relation, time_s = rows[0]
-        return ErrorRow(message, None if finish_lsn is None else Lsn(finish_lsn), relation, time_s)
+        return catalog_rows.ErrorRow(message, None if finish_lsn is None else Lsn(finish_lsn), relation, time_s)

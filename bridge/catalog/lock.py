@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-from bridge.runtime import log
-from bridge.runtime.errors import StateError
+from bridge.runtime import errors, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,11 +44,11 @@ def locked(state_dir: Path, in_use: str = _ONE_DAEMON) -> Iterator[None]:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = _path(state_dir).open("a+", encoding="ascii")
     except OSError as error:
-        raise StateError(f"state_dir {state_dir} cannot be written: {error}") from error
+        raise errors.StateError(f"state_dir {state_dir} cannot be written: {error}") from error
     with file:
         if not _acquired(file):
             file.seek(0)
-            raise StateError(
+            raise errors.StateError(
                 f"another pgbridge daemon (process {file.read().strip() or 'unknown'}) works on {state_dir}",
                 hint=in_use,
             )
@@ -79,13 +78,13 @@ def spark_lock(state_dir: Path, patience_s: float = _SPARKS_PATIENCE_S) -> Itera
     try:
         file = path.open("a", encoding="ascii")
     except OSError as error:
-        raise StateError(f"state_dir {state_dir} cannot be written: {error}") from error
+        raise errors.StateError(f"state_dir {state_dir} cannot be written: {error}") from error
     with file:
         waiting = partial(
             log.get().info, "waiting for the Spark of an earlier daemon to end", longest_s=patience_s, lock=str(path)
         )
         if not _acquired(file, patience_s, waiting):
-            raise StateError(
+            raise errors.StateError(
                 f"the Spark of an earlier daemon still runs after {patience_s:.0f} s, and may still write",
                 hint=f"kill its process, which is found by: fuser {shlex.quote(str(path))}",
                 retry=True,
@@ -107,7 +106,7 @@ def is_running(state_dir: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError as error:
-        raise StateError(f"state_dir {state_dir} cannot be read: {error}", hint=_READABLE) from error
+        raise errors.StateError(f"state_dir {state_dir} cannot be read: {error}", hint=_READABLE) from error
     return False
 
 

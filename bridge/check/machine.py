@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Final
 from bridge.check.finding import Finding, Level, failed, failure, passed, warning
 from bridge.commands.status import size_text
 from bridge.monitor.server import cannot_listen, read_token
-from bridge.runtime import process, remedies
-from bridge.runtime.errors import ConfigError, SparkLost
-from bridge.runtime.http_address import is_loopback
+from bridge.runtime import errors, http_address, process, remedies
 from bridge.spark.launch import names_address
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def check_ports(driver: Driver, conf: Conf, environment: Mapping[str, str]) -> F
     """Look where Spark's driver listens: who reaches its ports, and is not asked for a secret, runs code there."""
     subject, alone = "Spark's ports", driver.executors_here
     addresses = names_address(conf, environment)
-    if alone and all(map(is_loopback, addresses)):
+    if alone and all(map(http_address.is_loopback, addresses)):
         return passed(subject, "Spark listens on this machine's loopback only")
     where = ", ".join(dict.fromkeys(addresses)) or "this machine's address"
     web = " (its UI never does)" if str(conf.get("spark.ui.enabled", False)).lower() == "true" else ""
@@ -97,7 +95,7 @@ def check_http(http: Http, *, running: bool) -> Finding:
             read_token(Path(http.token_file))
         if not running:
             socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return failed("http", error)
     except (OSError, OverflowError) as error:
         return failed("http", cannot_listen(host, port, error))
@@ -239,7 +237,7 @@ def _of_version(program: str, numbers: tuple[int, ...]) -> Finding:
     return passed("Java", f"{program} is Java {version}")
 
 
-def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> SparkLost:
+def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> errors.SparkLost:
     """The error that Spark cannot be started; it says so if Java is the reason.
 
     Args:
@@ -249,7 +247,7 @@ def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> 
     """
     java = check_java(environment)
     if java.level is Level.FAILURE:
-        return SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy)
+        return errors.SparkLost(f"Spark cannot be started: {java.message}", hint=java.remedy)
     said = _last_words(log)
     if not said or any(map(_DOWNLOAD.search, said)):
         hint = f"at its first start it needs Maven Central, for Delta's jars; see {log}"
@@ -257,7 +255,7 @@ def not_started(error: Exception, environment: Mapping[str, str], log: Path) -> 
         hint = f"{java.message}: {java.remedy}; see {log}"
     else:
         hint = f"correct [spark] in the configuration; see {log}"
-    return SparkLost("\n".join([f"Spark cannot be started: {error}", *said]), hint=hint)
+    return errors.SparkLost("\n".join([f"Spark cannot be started: {error}", *said]), hint=hint)
 
 
 def _last_words(log: Path) -> list[str]:

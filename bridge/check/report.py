@@ -25,8 +25,7 @@ from bridge.check.subscription import Known, check_subscription, is_enabled, oth
 from bridge.lake.log.local_tables import local_folder
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher, quoted_name, quoted_table
-from bridge.runtime.errors import BridgeError, StateError
-from bridge.runtime.process import OWN_BYTES, available_bytes
+from bridge.runtime import errors, process
 from bridge.spark.session import driver_for
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def collect(
     try:
         running = is_running(config.state_dir)
         catalog = _catalog(config.state_dir)
-    except StateError as error:
+    except errors.StateError as error:
         on_machine.append(failed("state_dir", error))
         running, catalog = False, None
     on_machine += _machine(config, environment, running=running)
@@ -87,7 +86,7 @@ def _catalog(state_dir: Path) -> Catalog | None:
     try:
         return Catalog(path) if path.exists() else None
     except OSError as error:
-        raise StateError(f"state_dir {state_dir} cannot be read: {error}") from error
+        raise errors.StateError(f"state_dir {state_dir} cannot be read: {error}") from error
 
 
 def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -> Iterator[Finding]:
@@ -95,11 +94,11 @@ def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -
     if driver.is_ours:
         yield machine.check_java(environment)
         yield machine.check_ports(driver, config.spark.conf, environment)
-        needed_bytes = driver.memory_bytes(config.spark.conf) + OWN_BYTES
+        needed_bytes = driver.memory_bytes(config.spark.conf) + process.OWN_BYTES
         # a running daemon has its memory already
         if not running:
             row_bytes = driver.largest_row_bytes(config.spark.conf)
-            yield machine.check_memory(needed_bytes, available_bytes(), row_bytes)
+            yield machine.check_memory(needed_bytes, process.available_bytes(), row_bytes)
     else:
         yield machine.check_connect(find_spec)
     yield machine.check_descriptors(sum(subscription.enabled for subscription in config.subscription.values()))
@@ -166,7 +165,7 @@ def role_script(subscription: Subscription) -> str:
             present = [name for name in subscription.publications if name not in missing]
             tables = [(table.namespace, table.name) for table in publisher.tables(present)]
             names = RoleNames(who.role, who.database, True, missing, tables)
-    except BridgeError:
+    except errors.BridgeError:
         pass
     return filled_in(sql.load_script("role"), names)
 

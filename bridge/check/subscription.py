@@ -29,8 +29,7 @@ from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
 from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.runtime import remedies
-from bridge.runtime.errors import HINT, BridgeError, ConfigError, PublicationError, PublisherError
+from bridge.runtime import errors, remedies
 from bridge.runtime.warehouse import unsupported_name
 from bridge.sync.catalog_look import CatalogLook
 from bridge.sync.made_tables import new_columns, shared_table
@@ -62,14 +61,14 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
     application_name = f"{subscription.name}_check"
     try:
         facts = read_facts(subscription.connection, application_name=application_name)
-    except BridgeError as error:
+    except errors.BridgeError as error:
         yield failed("connection", error)
         return
     yield passed("connection", f'database "{facts.database}" as role "{facts.role}"')
     try:
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
-    except PublisherError as error:
+    except errors.PublisherError as error:
         findings = check_server(facts, slot_exists=False, running=False, name=subscription.name)
         yield from findings
         if all(finding.level is not Level.FAILURE for finding in findings):  # its version is not the reason
@@ -95,12 +94,12 @@ def _with_publisher(
     yield from check_slot_state(status, expected, database=facts.database)
     try:
         pgoutput_options(subscription, publisher.version, binary_readable=True)
-    except BridgeError as error:
+    except errors.BridgeError as error:
         yield failed("options", error)
     try:
         with publisher.snapshot():
             yield from _publications(subscription, known, facts, publisher)
-    except BridgeError as error:
+    except errors.BridgeError as error:
         yield failed("publications", error)
 
 
@@ -129,7 +128,7 @@ def _replication(subscription: Subscription, known: Known) -> Finding:
             owner = known.owners.of_slot(server.system_identifier, slot_name, subscription.name, known.catalog)
             if owner is not None:
                 return failed("replication slot", shared_slot(slot_name, owner))
-    except PublisherError as error:
+    except errors.PublisherError as error:
         return failed("replication", error)
     return passed("replication", f"the role may stream; system identifier {server.system_identifier}")
 
@@ -148,7 +147,7 @@ def _publications(
     names = subscription.publications
     try:
         applied = apply_publications(publisher, names, definitions, followed=known.tables(subscription.name).keys())
-    except PublicationError as error:
+    except errors.PublicationError as error:
         yield failed(_DEFINITIONS if definitions is not None else "publications", error)
         if definitions is None:
             return
@@ -177,7 +176,7 @@ def _publications(
     )
     yield from _targets(subscription, known, tables, types)
     for rel in refresh.waiting(known.catalog, subscription.name) if known.catalog is not None else ():
-        message, _, hint = (rel.waits or "").partition(HINT)
+        message, _, hint = (rel.waits or "").partition(errors.HINT)
         yield warning(rel.qualified_name, f"its changes are left out until it is copied afresh: {message}", remedy=hint)
     for difference in CatalogLook(subscription, known.catalog).look(publisher).differences:
         yield warning(".".join(difference.relation), difference.message, remedy=difference.hint)
@@ -231,7 +230,7 @@ def _definitions(subscription: Subscription, applied: Applied, types: dict[int, 
         for entry in applied.routing.targets.values():
             try:
                 compiler.compile(entry)
-            except BridgeError as error:
+            except errors.BridgeError as error:
                 yield failed(f"row filter of {entry.target.qualified_name}", error)
 
 
@@ -262,7 +261,7 @@ def _targets(
             try:
                 columns = new_columns(table, types, subscription.target.jsonb)
                 check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
-            except BridgeError as error:
+            except errors.BridgeError as error:
                 yield failed(name, error)
         folder = local_folder(table_location(warehouse, table.namespace, table.name))
         if folder is None:
@@ -361,6 +360,6 @@ def others_need(subscriptions: Iterable[Subscription], subscription: Subscriptio
 def _place(subscription: Subscription) -> tuple[object, ...]:
     try:
         parameters = conninfo_parameters(subscription.connection)
-    except ConfigError:  # its own check says so
+    except errors.ConfigError:  # its own check says so
         return (subscription.connection,)
     return tuple(parameters.get(key) for key in _PLACE)

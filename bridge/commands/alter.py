@@ -10,8 +10,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
 from bridge.catalog.notes import INVALID, Outcome, ask, take_answer
-from bridge.runtime import remedies
-from bridge.runtime.errors import ConfigError
+from bridge.runtime import errors, remedies
 from bridge.track.progress import parse_skip_lsn
 
 if TYPE_CHECKING:
@@ -112,5 +111,5 @@ def reload(config: Config) -> Outcome:
                 return Outcome(1, (line,))
             time.sleep(_POLL_S)
     if outcome.code == INVALID:
-        raise ConfigError("\n".join(outcome.lines))
+        raise errors.ConfigError("\n".join(outcome.lines))
     return outcome

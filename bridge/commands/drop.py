@@ -17,8 +17,7 @@ from bridge.commands.refresh import published_tables
 from bridge.publication.published_table import unsupported_tables
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
-from bridge.runtime import remedies
-from bridge.runtime.errors import BridgeError, PublisherError, StateError, SyncError
+from bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +52,7 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
     name = subscription.name
     _stop(subscription, state)
     if not force and (unfinished := _unfinished(name, state)) is not None:
-        raise StateError(
+        raise errors.StateError(
             unfinished,
             hint="enable the subscription and run the daemon until that is finished or undone; or, to leave the "
             f"tables as they are: pgbridge drop {shlex.quote(name)} --force",
@@ -88,7 +87,7 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     row = state.catalog.subscription(name)
     enabled = row is not None and row.enabled
     if not subscription.create_slot and state.catalog.prepared(name):
-        raise StateError(
+        raise errors.StateError(
             f'the slot "{subscription.slot_name}" has confirmed prepared transactions, and is not sent their changes '
             "again: a slot that stays would bring their COMMIT PREPARED alone",
             hint="drop that slot on the server, remove create_slot = false from the configuration file, and run "
@@ -97,7 +96,7 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     try:
         _stop(subscription, state)
         yield from _drop_slots(subscription, state)
-    except BridgeError:
+    except errors.BridgeError:
         state.catalog.set_enabled(name, enabled=enabled)  # as it was: its slot must not be left unread
         raise
     before = state.catalog.rels_by_name(name, sync_name(name)).keys()
@@ -128,7 +127,7 @@ def _stop(subscription: Subscription, state: State) -> None:
         return
     time.sleep(_SETTLE_S)
     if not has_stopped(name, state, _PATIENCE_S):
-        raise StateError(
+        raise errors.StateError(
             f'subscription "{name}" is disabled, but its batch under way has not ended after {_PATIENCE_S:.0f} s',
             hint="repeat the command later",
         )
@@ -177,7 +176,7 @@ def _drop_slots(subscription: Subscription, state: State, *, forget: bool = Fals
         ):
             server = replication.history()
             if row is not None and row.system_identifier not in {None, server.system_identifier}:
-                raise PublisherError(  # noqa: TRY301 - the hint below is for it, too
+                raise errors.PublisherError(  # noqa: TRY301 - the hint below is for it, too
                     f"the connection leads to another server: it has system identifier {server.system_identifier}, "
                     f"the subscription began with {row.system_identifier}",
                     hint="check the connection string; nothing was changed on either server",
@@ -186,14 +185,14 @@ def _drop_slots(subscription: Subscription, state: State, *, forget: bool = Fals
                 if slot not in kept and publisher.slot(slot) is not None:
                     replication.drop_slot(slot)
                     yield f'dropped replication slot "{slot}" on the publisher'
-    except SyncError as error:  # it has waited long enough
-        raise PublisherError(
+    except errors.SyncError as error:  # it has waited long enough
+        raise errors.PublisherError(
             f'replication slot "{slot}" is in use by another process on the server',
             hint="stop its reader; the server notices within wal_sender_timeout that a killed daemon is gone",
             retry=True,
         ) from error
-    except PublisherError as error:
+    except errors.PublisherError as error:
         if not forget:
             raise
         keep = f"to end it without the server: pgbridge drop {shlex.quote(subscription.name)} --keep-slot"
-        raise PublisherError(error.message, hint=f"{error.hint}; {keep}" if error.hint else keep) from error
+        raise errors.PublisherError(error.message, hint=f"{error.hint}; {keep}" if error.hint else keep) from error

@@ -11,7 +11,7 @@ from rich.text import Text
 from bridge.config.each_subscription import each
 from bridge.publication.definitions import load_optional
 from bridge.publication.publication import ACTIONS, DML, Publication, render as statements
-from bridge.publication.published_table import unsupported
+from bridge.publication.published_table import Entry, unsupported
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, missing_message
 from bridge.runtime.errors import BridgeError, PublisherError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bridge.config.config import Subscription
-    from bridge.publication.published_table import Entry
     from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
 

@@ -15,8 +15,7 @@ from bridge.publication.definitions import load_optional
 from bridge.publication.published_table import PublishedTable, Unsupported, unsupported_tables
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message
-from bridge.runtime import remedies
-from bridge.runtime.errors import ConfigError
+from bridge.runtime import errors, remedies
 from bridge.sync.refresh import Plan, plan
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def ask(
             if (rel.namespace, rel.name) in published and (rel.state in "id" or owner != name)
         ]
     if planned.unknown:
-        raise ConfigError(
+        raise errors.ConfigError(
             f'table "{".".join(planned.unknown[0])}" is no longer published',
             hint=f"to remove it from the subscription, run: {remedies.refresh(name)}",
         )
@@ -121,7 +120,7 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
     for table in subscribed:
         if text == ".".join(table) or ("public", text) == table:
             return table
-    raise ConfigError(
+    raise errors.ConfigError(
         f'table "{text}" is not part of subscription "{name}"',
         hint="its tables are listed by: pgbridge status; if the publications have it now, run: "
         f"{remedies.refresh(name)}",

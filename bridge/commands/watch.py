@@ -17,8 +17,7 @@ from bridge.commands.state import opened
 from bridge.commands.status import overview, problems, tables
 from bridge.monitor.document import collect
 from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.log import printable_document
+from bridge.runtime import errors, log
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Looker:
             with opened(self._config_file) as state:
                 document = collect(state.config, state.catalog, running=state.running, servers=self._servers)
                 look: Look = {"time": moment, "running": state.running, **document}
-        except BridgeError as error:
+        except errors.BridgeError as error:
             if not self._seen_once:
                 raise
             return {"time": moment, "error": str(error)}
@@ -135,11 +134,11 @@ def frame(look: Look, seen: Look | None) -> RenderableType:
     source = "nothing could be read" if "error" in look else f"{'the' if look['running'] else 'no'} daemon runs"
     parts: list[RenderableType] = [Text(f"{look['time']}  {source}  (Ctrl-C ends)", no_wrap=True, overflow="ellipsis")]
     if "error" in look:
-        parts.append(Text(f"\n{printable_document(look)['error']}", style="bold red"))
+        parts.append(Text(f"\n{log.printable_document(look)['error']}", style="bold red"))
     if seen is not None:
         if seen is not look:
             parts.append(Text(f"\nas of {seen['time']}:"))
-        document: Any = printable_document(seen)
+        document: Any = log.printable_document(seen)
         parts.append(overview(document, ("remote_lsn", "confirmed_flush_lsn"), watched=True))
         said = problems(document)  # before the tables: on a short screen a problem matters most
         said.rstrip()

@@ -27,20 +27,8 @@ from bridge.config.explain import explain, toml
 from bridge.config.spark_master import check_master, heap_bytes
 from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
 from bridge.publication import definitions
-from bridge.runtime import remedies
-from bridge.runtime.errors import ConfigError
-from bridge.runtime.http_address import is_loopback, split_address
-from bridge.runtime.warehouse import (
-    FORGETS,
-    IMPLEMENTATION,
-    IN_MEMORY,
-    NO_LAYOUT,
-    PREFIX,
-    SPARK_CATALOG,
-    CatalogWarehouse,
-    Layout,
-    catalogs,
-)
+from bridge.runtime import errors, http_address, remedies
+from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, NO_LAYOUT, PREFIX, CatalogWarehouse, Layout, forgets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,13 +234,13 @@ class Http(BaseModel):
     @field_validator("listen")
     @classmethod
     def _listen(cls, listen: str) -> str:
-        split_address(listen)
+        http_address.split_address(listen)
         return listen
 
     @model_validator(mode="after")
     def _protected(self) -> Self:
         host = self.address[0]
-        if self.token_file is None and not self.allow_anonymous and not is_loopback(host):
+        if self.token_file is None and not self.allow_anonymous and not http_address.is_loopback(host):
             raise ValueError(
                 f"{host} is not this machine's own address: set token_file, or allow_anonymous = true to show tables, "
                 "errors and positions to everybody who can reach it"
@@ -262,7 +250,7 @@ class Http(BaseModel):
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        return split_address(self.listen)
+        return http_address.split_address(self.listen)
 
 
 class Config(BaseModel):
@@ -300,7 +288,7 @@ class Config(BaseModel):
             return list(self.subscription.values())
         if name not in self.subscription:
             known = ", ".join(f'"{known}"' for known in self.subscription)
-            raise ConfigError(f'subscription "{name}" does not exist (known: {known})')
+            raise errors.ConfigError(f'subscription "{name}" does not exist (known: {known})')
         return [self.subscription[name]]
 
 
@@ -317,16 +305,16 @@ def load(path: Path) -> Config:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"configuration file {path} does not exist",
             hint=f"write one with: {remedies.INIT}",
         ) from None
     except OSError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        raise errors.ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
+        raise errors.ConfigError(f"configuration file {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        raise errors.ConfigError(f"{path} is not valid TOML: {error}") from error
     folder = path.resolve().parent
     try:
         _fill(tree, folder)
@@ -334,16 +322,17 @@ def load(path: Path) -> Config:
         _check_metastore(config)
     except ValidationError as error:
         lines = [_explained(fault) for fault in error.errors()]
-        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+        raise errors.ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise errors.ConfigError(f"{path}: {error}") from None
     return config
 
 
 def _check_metastore(config: Config) -> None:
     warehouses = (subscription.warehouse for subscription in config.subscription.values())
-    if config.spark.conf.get(IMPLEMENTATION) == IN_MEMORY and SPARK_CATALOG in catalogs(warehouses):
-        raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{IN_MEMORY}": {FORGETS}; remove it, or write "hive"')
+    kind = config.spark.conf.get(IMPLEMENTATION)
+    if forgets(kind, warehouses):
+        raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{kind}": {FORGETS}; remove it, or write "hive"')
 
 
 def _fill(tree: dict[str, Any], folder: Path) -> None:

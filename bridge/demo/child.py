@@ -9,8 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ _LOG_LINES: Final = 15
 _KEEPER: Final = "read -r _; kill -s KILL 0"
 
 
-class Child(Closing):
+class Child(threads.Closing):
     """`pgbridge run` with a configuration file, in a process group of its own that Ctrl-C does not reach.
 
     Args:
@@ -66,9 +65,9 @@ class Child(Closing):
         if self.status is not None:
             raise self._failure()
 
-    def _failure(self) -> BridgeError:
+    def _failure(self) -> errors.BridgeError:
         how = f"still runs, as process {self.pid}" if self.status is None else f"has ended, with status {self.status}"
-        return BridgeError(f"pgbridge {self._command} {how}; the end of {self._log}:\n{self.log_tail()}")
+        return errors.BridgeError(f"pgbridge {self._command} {how}; the end of {self._log}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
         """The last lines of the log."""

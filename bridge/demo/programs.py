@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from bridge.runtime import remedies
-from bridge.runtime.errors import BridgeError
+from bridge.runtime import errors, remedies
 
 ACCOUNT_NAME: Final = "pgbridge-postgres"
 """The OS user that runs servers if we are root; created with `useradd --system` if it does not exist."""
@@ -30,7 +29,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C", "
 """The programs' whole environment: without a caller's PGDATA or PGPORT, and with messages in English."""
 
 
-class EmbeddedPostgresError(BridgeError):
+class EmbeddedPostgresError(errors.BridgeError):
     """A private server cannot be set up, started or stopped; the text says why and shows its output."""
 
 

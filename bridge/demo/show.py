@@ -27,9 +27,7 @@ from bridge.demo.folder import DemoFolder
 from bridge.demo.server import EmbeddedPostgres
 from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.signals import EXIT_AT_ONCE, interrupt
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, signals, threads
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -61,17 +59,17 @@ def run_demo(directory: Path, seconds: float) -> int:
     """
     server = EmbeddedPostgres(fsync=False)  # nobody needs it after a crash of the machine
     folder = DemoFolder(directory)
-    interrupt()
+    signals.interrupt()
     screen = Screen(Console(highlight=False))
     try:
         with screen, folder.taken(), ExitStack() as stack:
             return Show(folder, screen, stack, server).run(seconds)
     except KeyboardInterrupt:
         screen.tell("interrupted: all processes of the demo have ended", style="yellow")
-        return EXIT_AT_ONCE
+        return signals.EXIT_AT_ONCE
 
 
-class Screen(Closing):
+class Screen(threads.Closing):
     """Prints events as they happen; on a terminal the current state stands below them, elsewhere between them.
 
     Args:
@@ -220,7 +218,7 @@ class Show:
         deadline_s = time.monotonic() + _PATIENCE_S
         while not happened(self._look()):
             if time.monotonic() > deadline_s:
-                raise BridgeError(f"{what} takes more than {_PATIENCE_S:g} s; see {self._folder.log}")
+                raise errors.BridgeError(f"{what} takes more than {_PATIENCE_S:g} s; see {self._folder.log}")
 
     def _for(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds

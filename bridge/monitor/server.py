@@ -29,11 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bridge.monitor.document import not_ready
 from bridge.monitor.metrics import exposition
 from bridge.monitor.view import Sources, View
-from bridge.runtime import log
+from bridge.runtime import http_address, log, threads
 from bridge.runtime.errors import ConfigError, StateError
-from bridge.runtime.http_address import is_loopback
 from bridge.runtime.observer import Observer
-from bridge.runtime.threads import Closing, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +80,7 @@ def cannot_listen(host: str, port: int, error: Exception) -> ConfigError:
     )
 
 
-class Server(Closing):
+class Server(threads.Closing):
     """Serves the view from threads of its own. The port is taken when it is made.
 
     Args:
@@ -324,10 +322,10 @@ class Access:
         A page of the internet can have its own name lead to 127.0.0.1 (DNS rebinding). So without a token, on loopback,
         only the names of loopback are answered.
         """
-        if self.token is not None or not is_loopback(self.host):
+        if self.token is not None or not http_address.is_loopback(self.host):
             return True
         host = (header or "").rsplit(":", 1)[0] if not (header or "").endswith("]") else header or ""
-        return is_loopback(host.strip("[]"))
+        return http_address.is_loopback(host.strip("[]"))
 
     def accepts(self, authorization: str | None) -> bool:
         """Whether a request brings the token: as `Bearer`, or as the password of `Basic`, which a browser asks for."""
@@ -344,7 +342,7 @@ class Access:
         return hmac.compare_digest(given.strip().encode(), self.token.encode())
 
 
-class Monitor(Closing):
+class Monitor(threads.Closing):
     """Serves the daemon's state over HTTP.
 
     Args:
@@ -357,7 +355,7 @@ class Monitor(Closing):
 
     def __init__(self, http: Http | None, sources: Sources) -> None:
         self._http = http
-        self._heap = Latest(sources.heap)  # a JVM that hangs is when the other metrics are needed
+        self._heap = threads.Latest(sources.heap)  # a JVM that hangs is when the other metrics are needed
         self._view = View(replace(sources, heap=self._heap.value))
         self._server: Server | None = None
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from bridge.publication.routing import publish_as
+from bridge.publication.routing import Routing, publish_as
 from bridge.sqltext import syntax
 from bridge.sqltext.lexer import Kind, tokens
 from bridge.sqltext.parser import parse
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from bridge.publication.membership import Membership
     from bridge.publication.published_table import Entry
-    from bridge.publication.routing import Routing
     from bridge.publication.tables import CatalogRelation, Relations
 
 GENERATED_VERSION = 180000

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from bridge.receive.connection import connect, read_rows, translated
-from bridge.runtime import remedies
-from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced, SyncError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, remedies, threads
 from bridge.track.position import Missing, Position, ServerHistory, switch_points
 from protocol.codec.walsender import quote_identifier
 from protocol.lsn import Lsn
@@ -46,7 +44,7 @@ class Snapshot:
     timeline: int | None = None
 
 
-class ReplicationConnection(Closing):
+class ReplicationConnection(threads.Closing):
     """A walsender connection that manages slots.
 
     A snapshot that it exports is valid until its next command, or until it is closed.
@@ -76,7 +74,7 @@ class ReplicationConnection(Closing):
                 return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             if self._stopping():
-                raise SyncError(f"{doing}: stopped while waiting") from error
+                raise errors.SyncError(f"{doing}: stopped while waiting") from error
             raise translated(error, doing) from error
 
     def history(self) -> ServerHistory:
@@ -178,7 +176,7 @@ _INVALID = {
 """pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18), and what 16 has in its place."""
 
 
-def refusal(missing: Missing, position: Position, *, anew: str) -> PublisherError:
+def refusal(missing: Missing, position: Position, *, anew: str) -> errors.PublisherError:
     """Return the error for a server that does not have a position.
 
     Args:
@@ -188,14 +186,14 @@ def refusal(missing: Missing, position: Position, *, anew: str) -> PublisherErro
     """
     durable = f"but changes up to {position} are durable here"
     if missing.another_server:
-        return AnotherServer(
+        return errors.AnotherServer(
             f"the publisher is another server: {missing.reason}",
             hint="check the connection string: until it leads to the first server, nothing is changed here; another "
             "server, one that pg_upgrade made included, needs another state_dir and warehouse",
         )
     if missing.later:
-        return PublisherError(f"the standby lags: {missing.reason}, {durable}", retry=True)
-    return PublisherWentBack(
+        return errors.PublisherError(f"the standby lags: {missing.reason}, {durable}", retry=True)
+    return errors.PublisherWentBack(
         f"the publisher went back: {missing.reason}, {durable}",
         hint=f"check the connection string; if the server is right, the targets have what it lost; {anew}",
     )
@@ -231,29 +229,29 @@ def check_slot(
     afresh = f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
     if status is None:
         if durable_lsn is None:
-            raise PublisherError(
+            raise errors.PublisherError(
                 f'replication slot "{slot_name}" does not exist on the publisher',
                 hint=f"run on the server: SELECT pg_create_logical_replication_slot('{slot_name}', 'pgoutput');",
             )
-        raise PublisherError(
+        raise errors.PublisherError(
             f'replication slot "{slot_name}" does not exist on the publisher any more: changes after {durable_lsn} '
             "are lost",
             hint=afresh,
         )
     if status.slot_type != "logical" or status.plugin != "pgoutput":
-        raise PublisherError(
+        raise errors.PublisherError(
             f'replication slot "{slot_name}" is {status.slot_type} with plugin {status.plugin}, '
             "not logical with pgoutput",
             hint="choose another slot_name",
         )
     if status.database != database:
-        raise PublisherError(
+        raise errors.PublisherError(
             f'replication slot "{slot_name}" was created in database "{status.database}", not in "{database}"',
             hint="set dbname in the connection, or another slot_name",
         )
     if status.synced:
         skipped = status.slotsync_skip_reason
-        raise PublisherError(
+        raise errors.PublisherError(
             f"replication slot \"{slot_name}\" is the standby's copy of its primary's: it can be streamed from after a "
             "promotion only" + (f"; its last synchronization was skipped ({skipped})" if skipped else ""),
             hint="connect to the primary: name all hosts in the connection, with target_session_attrs=read-write",
@@ -264,12 +262,12 @@ def check_slot(
         why = _INVALID.get(reason or "", reason or "the server has removed WAL that it needs")
         invalid = f'replication slot "{slot_name}" is invalid: {why}'
         if durable_lsn is None:
-            raise PublisherError(
+            raise errors.PublisherError(
                 invalid, hint=f"drop it on the server: SELECT pg_drop_replication_slot('{slot_name}');"
             )
-        raise PublisherError(f"{invalid}; changes after {durable_lsn} are lost", hint=afresh)
+        raise errors.PublisherError(f"{invalid}; changes after {durable_lsn} are lost", hint=afresh)
     if durable_lsn is not None and status.confirmed_flush_lsn > durable_lsn:
-        raise SlotAdvanced(
+        raise errors.SlotAdvanced(
             f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
             f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
             hint=afresh,

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING
 
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.server_facts import is_synchronous
-from bridge.receive.slot_status import SlotHealth, SlotHistory, concern
-from bridge.runtime import log
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.threads import Closing, detached
+from bridge.receive.slot_status import SlotHealth, SlotHistory, Slots, concern
+from bridge.runtime import errors, log, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Future
 
     from bridge.config.config import Subscription
-    from bridge.receive.slot_status import Slots
 
 
 def _by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:
@@ -48,7 +45,7 @@ def ask(subscriptions: Sequence[Subscription]) -> dict[str, SlotHealth]:
     """Ask a server for the slots of its subscriptions, by their names; nothing if it does not answer."""
     first = subscriptions[0]
     with (
-        suppress(BridgeError),
+        suppress(errors.BridgeError),
         Publisher(first.connection, application_name=f"{first.name}_status") as publisher,
     ):
         slots = publisher.slots([subscription.slot_name for subscription in subscriptions])
@@ -83,7 +80,7 @@ class ServerSlots:
         deadline_s = None if self._patience_s is None else time.monotonic() + self._patience_s
         # at once; a late one's answer will be too old
         asked = {
-            server: detached(partial(self._ask, its), "server slots")
+            server: threads.detached(partial(self._ask, its), "server slots")
             for server, its in _by_server(subscriptions).items()
             if server not in self._late
         }
@@ -109,7 +106,7 @@ _AGAIN_S = 600.0
 _PASSWORD_AGAIN_S = 86400.0
 
 
-class SlotWatch(Closing):
+class SlotWatch(threads.Closing):
     """A thread that asks each server for its slots, and logs what an operator should know.
 
     A round is one query for each server, on a connection that stays open.
@@ -184,7 +181,7 @@ class SlotWatch(Closing):
                 return
             try:
                 slots = self._ask(conninfo, [subscription.slot_name for subscription in subscriptions])
-            except BridgeError as error:  # the subscription's worker says so
+            except errors.BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
                 continue
             self._tell_password(conninfo, slots.password_left_s, [subscription.name for subscription in subscriptions])
@@ -200,7 +197,7 @@ class SlotWatch(Closing):
             if fresh:
                 self._publishers[conninfo] = Publisher(conninfo, application_name="pgbridge_slot_watch")
             return self._publishers[conninfo].slots(slot_names)
-        except BridgeError:
+        except errors.BridgeError:
             self._disconnect(self._publishers.keys() - {conninfo})
             if fresh:
                 raise

@@ -14,23 +14,10 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, numeric, translations
 from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
-from bridge.rowfilter.types import literals
+from bridge.rowfilter.types import literals, typed
 from bridge.rowfilter.types.encodings import Encoding, check_operator
 from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature, check_builtin, shown
-from bridge.rowfilter.types.typed import (
-    C_COLLATION,
-    COLLATABLE,
-    UNKNOWN,
-    Collation,
-    Constant,
-    FilterColumn,
-    Strength,
-    Typed,
-    constant,
-    merged,
-    reference,
-    spark_type,
-)
+from bridge.rowfilter.types.typed import COLLATABLE, UNKNOWN, Collation, Constant, FilterColumn, Strength, Typed
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 
@@ -66,10 +53,10 @@ class Analysis:
         Raises:
             Refused: The expression cannot be a row filter, or is not translated; with the place.
         """
-        typed = self._typed(node)
-        if typed.type not in {_BOOLEAN, UNKNOWN}:
-            raise Refused(f"argument of PUBLICATION WHERE must be type boolean, not type {shown(typed.type)}", node.at)
-        return self._coerced(typed, _BOOLEAN, node.at)
+        value = self._typed(node)
+        if value.type not in {_BOOLEAN, UNKNOWN}:
+            raise Refused(f"argument of PUBLICATION WHERE must be type boolean, not type {shown(value.type)}", node.at)
+        return self._coerced(value, _BOOLEAN, node.at)
 
     def _typed(self, node: syntax.Node) -> Typed:
         try:
@@ -92,17 +79,17 @@ class Analysis:
     @_dispatch.register
     def _(self, node: syntax.Literal) -> Typed:
         if node.kind == "null":
-            return constant(UNKNOWN, None, node.at, self._default)
+            return typed.constant(UNKNOWN, None, node.at, self._default)
         if node.kind == "string":
-            return constant(UNKNOWN, node.text, node.at, self._default)
+            return typed.constant(UNKNOWN, node.text, node.at, self._default)
         if node.kind == "boolean":
-            return constant(_BOOLEAN, node.text == "true", node.at)
+            return typed.constant(_BOOLEAN, node.text == "true", node.at)
         if node.kind == "integer":
             value = int(node.text)
             for type_, size in (("int4", _INT4), ("int8", _INT8)):
                 if -size <= value < size:
-                    return constant(type_, value, node.at)
-        return constant("numeric", literals.value_of("numeric", node.text, node.at), node.at)
+                    return typed.constant(type_, value, node.at)
+        return typed.constant("numeric", literals.value_of("numeric", node.text, node.at), node.at)
 
     @_dispatch.register
     def _(self, node: syntax.ColumnName) -> Typed:
@@ -112,7 +99,7 @@ class Analysis:
             if name in _SYSTEM_COLUMNS:
                 raise Refused(SYSTEM_COLUMNS, node.at)
             raise Refused(f'column "{name}" does not exist', node.at)
-        return reference(name, column, self._default, node.at)
+        return typed.reference(name, column, self._default, node.at)
 
     def _unqualified(self, node: syntax.ColumnName) -> str:
         *qualifiers, name = node.parts
@@ -143,7 +130,7 @@ class Analysis:
             argument = self._coerced(argument, "text", node.at)
         if node.collation not in {"C", "POSIX"}:
             raise Refused(f'COLLATE "{node.collation}" is not translated; COLLATE "C" is', node.at)
-        return replace(argument, strength=Strength(replace(C_COLLATION, name=node.collation), explicit=True))
+        return replace(argument, strength=Strength(replace(typed.C_COLLATION, name=node.collation), explicit=True))
 
     def _coerced(self, node: Typed, target: str, at: int, *, contexts: str = "i") -> Typed:
         return coerced(node, target, at, contexts=contexts, default=self._default, encoding=self._encoding)
@@ -159,7 +146,7 @@ class Analysis:
         first = result[0]
         if first.type == "jsonb":
             raise Refused("choosing between values of type jsonb is not translated", at)
-        strength = merged(result) if first.type in COLLATABLE else None
+        strength = typed.merged(result) if first.type in COLLATABLE else None
         return Typed(first.type, at, apply, arguments, first.digits, strength)
 
     # operators
@@ -217,10 +204,10 @@ class Analysis:
         return Typed(_BOOLEAN, node.at, apply, arguments)
 
     def _boolean(self, node: syntax.Node, what: str) -> Typed:
-        typed = self._typed(node)
-        if typed.type not in {_BOOLEAN, UNKNOWN}:
-            raise Refused(f"argument of {what} must be type boolean, not type {shown(typed.type)}", node.at)
-        return self._coerced(typed, _BOOLEAN, node.at)
+        value = self._typed(node)
+        if value.type not in {_BOOLEAN, UNKNOWN}:
+            raise Refused(f"argument of {what} must be type boolean, not type {shown(value.type)}", node.at)
+        return self._coerced(value, _BOOLEAN, node.at)
 
     @_dispatch.register
     def _(self, node: syntax.Test) -> Typed:
@@ -235,8 +222,8 @@ class Analysis:
 
     def _known(self, node: syntax.Node) -> Typed:
         """Type an expression of any type; a literal of unknown type becomes text."""
-        typed = self._typed(node)
-        return self._coerced(typed, "text", node.at) if typed.type == UNKNOWN else typed
+        value = self._typed(node)
+        return self._coerced(value, "text", node.at) if value.type == UNKNOWN else value
 
     @_dispatch.register
     def _(self, node: syntax.Distinct) -> Typed:
@@ -317,11 +304,11 @@ class Analysis:
     def _array_of(items: tuple[Typed, ...], element: str, at: int) -> Typed:
         if all(isinstance(item, Constant) for item in items):
             values = [item.value for item in items if isinstance(item, Constant)]
-            made = constant(f"_{element}", values, at)
-            return replace(made, strength=merged(items) if element in COLLATABLE else None)
+            made = typed.constant(f"_{element}", values, at)
+            return replace(made, strength=typed.merged(items) if element in COLLATABLE else None)
         digits = items[0].digits if items else None
-        type_ = spark_type(f"_{element}", digits, at)
-        strength = merged(items) if element in COLLATABLE else None
+        type_ = typed.spark_type(f"_{element}", digits, at)
+        strength = typed.merged(items) if element in COLLATABLE else None
         return Typed(f"_{element}", at, lambda *columns: F.array(*columns).cast(type_), items, digits, strength)
 
     @_dispatch.register

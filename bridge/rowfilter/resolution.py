@@ -9,19 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bridge.rowfilter.functions import casts, numeric
-from bridge.rowfilter.types import literals
+from bridge.rowfilter.types import literals, typed
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_literal
 from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature, shown
-from bridge.rowfilter.types.typed import (
-    DATABASE_DEFAULT,
-    STRINGS,
-    UNKNOWN,
-    Collation,
-    Constant,
-    Typed,
-    constant,
-    spark_type,
-)
+from bridge.rowfilter.types.typed import STRINGS, UNKNOWN, Collation, Constant, Typed
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 if TYPE_CHECKING:
@@ -179,7 +170,7 @@ def coerced(
     at: int,
     *,
     contexts: str = "i",
-    default: Collation = DATABASE_DEFAULT,
+    default: Collation = typed.DATABASE_DEFAULT,
     encoding: Encoding = UTF8,
 ) -> Typed:
     """Convert a value to another type (`coerce_type`).
@@ -200,8 +191,8 @@ def coerced(
     if node.type == UNKNOWN and isinstance(node, Constant):
         check_literal(encoding, node, target)
         value = None if node.value is None else literals.value_of(target, node.value, node.at)
-        spark_type(target, None, node.at)
-        return constant(target, value, node.at, default)
+        typed.spark_type(target, None, node.at)
+        return typed.constant(target, value, node.at, default)
     if is_array(node.type) or is_array(target):
         raise Refused(ONLY_SIMPLE, at)
     cast = CASTS.get((node.type, target))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.rowfilter.analysis import Analysis
 from bridge.rowfilter.types.encodings import encoding_of
-from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, FilterColumn, Typed
+from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, FilterColumn, Resolver, Typed
 from bridge.sqltext.parser import parse
 from bridge.sqltext.refusal import Refused, RowFilterError
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
-
-    from bridge.rowfilter.types.typed import Resolver
 
 __all__ = [
     "C_COLLATION",

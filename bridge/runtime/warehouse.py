@@ -22,9 +22,6 @@ SPARK_CATALOG: Final = "spark_catalog"
 IMPLEMENTATION: Final = "spark.sql.catalogImplementation"
 """The setting that says what Spark's own catalog is."""
 
-IN_MEMORY: Final = "in-memory"
-"""Spark's default for it."""
-
 FORGETS: Final = f"{SPARK_CATALOG} in memory forgets its tables when Spark ends"
 
 FORMS: Final = f'"{PREFIX}CATALOG" or "{PREFIX}CATALOG.NAMESPACE"'
@@ -71,6 +68,11 @@ def with_metastore(settings: Mapping[str, str], warehouses: Iterable[str]) -> di
     """Have Spark's own catalog be a Hive metastore, if a warehouse is there and nothing else is set."""
     own = {IMPLEMENTATION: "hive"} if SPARK_CATALOG in catalogs(warehouses) else {}
     return {**own, **settings}
+
+
+def forgets(implementation: object, warehouses: Iterable[str]) -> bool:
+    """Whether a warehouse is in Spark's own catalog while that is in memory, as it is by default."""
+    return implementation == "in-memory" and SPARK_CATALOG in catalogs(warehouses)
 
 
 def can_hold(catalog: str, name: str) -> bool:

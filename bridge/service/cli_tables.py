@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.config import config
-from bridge.runtime import log
-from bridge.runtime.errors import BridgeError, SparkLost
+from bridge.runtime import errors, log
 from bridge.runtime.log import one_line
 from bridge.service import cli_shared as shared
 
@@ -114,9 +113,9 @@ def verify(
             shown=shown,
             progress=_verify_progress() if sys.stderr.isatty() else lambda *_: None,
         )
-    except SparkLost:
+    except errors.SparkLost:
         raise
-    except BridgeError as error:  # 1 would say that there are differences
+    except errors.BridgeError as error:  # 1 would say that there are differences
         shared.echo_error(error)
         raise typer.Exit(command.UNVERIFIED) from error
     shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)

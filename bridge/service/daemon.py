@@ -24,11 +24,7 @@ from bridge.monitor.document import copies_of
 from bridge.monitor.server import Monitor
 from bridge.monitor.view import Sources
 from bridge.receive.slot_watch import SlotWatch
-from bridge.runtime import faults, log, process
-from bridge.runtime.errors import BridgeError, SparkLost, StateError
-from bridge.runtime.process import OWN_BYTES, available_bytes, keep_freed
-from bridge.runtime.systemd import Service, status_line
-from bridge.runtime.threads import backoff_s, detached, share_interpreter
+from bridge.runtime import errors, faults, log, process, systemd, threads
 from bridge.service.jvm_watch import JvmWatch
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
@@ -92,7 +88,7 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._outdated: set[str] = set()
-        self._service = Service(os.environ, os.getpid())
+        self._service = systemd.Service(os.environ, os.getpid())
         self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
         self._again: dict[str, tuple[float, object]] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
@@ -139,8 +135,8 @@ class Daemon:
                 self._monitor.start(catalog)
                 self._watch.start()
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
-                    keep_freed()
-                    share_interpreter()
+                    process.keep_freed()
+                    threads.share_interpreter()
                     SUSPECTS.jvm_started(self._driver)
                     with JvmWatch(self._log, self._driver):
                         try:
@@ -165,8 +161,8 @@ class Daemon:
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""
-        needed = self._driver.memory_bytes(self._config.spark.conf) + OWN_BYTES
-        available = available_bytes()
+        needed = self._driver.memory_bytes(self._config.spark.conf) + process.OWN_BYTES
+        available = process.available_bytes()
         if available is not None and needed > available:
             self._log.warning(
                 "the available memory is too small for Spark's heap and its Python workers",
@@ -198,13 +194,13 @@ class Daemon:
         hint = self._driver.hint(lost)
         under_way = SUSPECTS.jvm_died(lost)
         if self._until_caught_up and len(self._deaths) > _DEATHS:
-            raise SparkLost(
+            raise errors.SparkLost(
                 f"Spark's JVM has died {len(self._deaths)} times within {_DEATHS_WITHIN_S / 60:.0f} minutes; "
                 f"the last time {lost}",
                 hint=hint,
             )
         self._restarts += 1
-        pause_s = backoff_s(len(self._deaths), _LONGEST_PAUSE_S)
+        pause_s = threads.backoff_s(len(self._deaths), _LONGEST_PAUSE_S)
         self._log.error(
             "Spark's JVM has died; it is started again, and what was under way is tried alone",
             reason=lost,
@@ -224,7 +220,7 @@ class Daemon:
 
     def _turn_without_spark(self) -> None:
         self._service.turn(())
-        with suppress(StateError):  # the catalog cannot be used now
+        with suppress(errors.StateError):  # the catalog cannot be used now
             if self._catalog is not None:
                 self._see_disabled(self._catalog)
 
@@ -242,12 +238,12 @@ class Daemon:
         while True:
             try:
                 return self._start_spark(warehouses, keep_open)
-            except SparkLost as error:
+            except errors.SparkLost as error:
                 ours = self._driver.is_ours
                 if not self._restarts or (self._until_caught_up and ours):
                     raise
                 failures += 1
-                pause_s = backoff_s(failures, _SERVER_PAUSE_S)
+                pause_s = threads.backoff_s(failures, _SERVER_PAUSE_S)
                 said = "Spark cannot be started again now" if ours else "the Spark Connect server is away"
                 self._log.warning(said, error=error.message, again_in_s=pause_s)
                 self._driver.kill()  # a JVM that came half way
@@ -263,7 +259,7 @@ class Daemon:
         self._service.status("starting Spark")
         self._spark_state = "starting"
         start = partial(self._driver.start, self._config.spark.conf, warehouses, Launch(log, keep_open))
-        started = detached(start, "start of Spark")
+        started = threads.detached(start, "start of Spark")
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
             self._monitor.turn()
@@ -275,7 +271,7 @@ class Daemon:
             return None
         try:
             return started.result()
-        except BridgeError:
+        except errors.BridgeError:
             raise
         except Exception as error:
             raise not_started(error, os.environ, log) from error
@@ -309,8 +305,8 @@ class Daemon:
                 if self._bars is not None:
                     self._bars.show({name: copies_of(catalog, name) for name in self._workers})
                 if self._service.listens:
-                    self._service.status(status_line(self._states(catalog)))
-            except StateError as error:  # the workers log it, and go on when the catalog can be used again
+                    self._service.status(systemd.status_line(self._states(catalog)))
+            except errors.StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
             self._monitor.turn()
             self._service.turn(worker.heartbeat.at_s for worker in self._workers.values())
@@ -445,7 +441,7 @@ class Daemon:
                 row = catalog.subscription(name)
                 if row is not None and row.state not in {"disabled", "stopped", *but}:
                     catalog.set_state(name, state)
-        except StateError as error:
+        except errors.StateError as error:
             self._log.error("the state of the stopped subscriptions cannot be written", error=str(error))
 
 

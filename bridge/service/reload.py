@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from bridge.catalog.notes import APPLIED, INVALID, REFUSED, Outcome, answer, asked
 from bridge.config.explain import toml
-from bridge.runtime import log, remedies
-from bridge.runtime.errors import ConfigError
+from bridge.runtime import errors, log, remedies
 from bridge.runtime.warehouse import IMPLEMENTATION, SPARK_CATALOG, catalogs
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Reload:
             return None
         try:
             new = self._read()
-        except ConfigError as error:
+        except errors.ConfigError as error:
             if number is not None:
                 answer(catalog, number, Outcome(INVALID, tuple(str(error).splitlines())))
             self._taken_up = hangups

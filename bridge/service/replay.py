@@ -16,9 +16,7 @@ from bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.held import ahead_of_origin
 from bridge.catalog.lock import STOP_FIRST, locked
-from bridge.runtime import remedies
-from bridge.runtime.errors import SkipError, StateError
-from bridge.runtime.process import fsync
+from bridge.runtime import errors, process, remedies
 from bridge.skipped import kept_transaction
 from bridge.skipped.replay import Replay, lines_of
 from bridge.skipped.show import show
@@ -67,23 +65,23 @@ def replay(
     finish_lsn, folder = _existing(config, subscription, text)
     kept, done = kept_transaction.read(folder), folder / DONE
     if kept.refused is not None:
-        raise SkipError(
+        raise errors.SkipError(
             f"the transaction cannot be replayed: {kept.refused}",
             hint="to see what it held, run: "
             f"{remedies.show_skipped(subscription.name, finish_lsn)}; copy the tables again to have it in them",
         )
     if done.exists():
         when = json.loads(done.read_text(encoding="utf-8"))["time"]
-        raise SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
+        raise errors.SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
     if not kept.tables:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
     with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
         row = catalog.subscription(subscription.name)
         if row is None or row.incarnation is None:
-            raise SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
+            raise errors.SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
         if catalog.batch(subscription.name) is not None or ahead_of_origin(catalog, subscription.name):
-            raise StateError(
+            raise errors.StateError(
                 f'subscription "{subscription.name}" has a batch that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",
             )
@@ -151,7 +149,7 @@ def _existing(config: Config, subscription: Subscription, text: str) -> tuple[Ls
         return finish_lsn, folder
     others = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
     known = f"kept are: {', '.join(others)}" if others else "none is kept"
-    raise SkipError(
+    raise errors.SkipError(
         f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})',
         hint=f"skip one first: {remedies.skip(name, str(finish_lsn))}",
     )
@@ -163,7 +161,7 @@ def _check_begun(begun: Path, name: str) -> None:
         return
     document = json.loads(begun.read_text(encoding="utf-8"))
     if document["flushing"] or document["boot_id"] != boot_id():
-        raise SkipError(
+        raise errors.SkipError(
             "an earlier replay of the transaction has committed what may not have reached the disk",
             hint=f"copy the transaction's tables again: {remedies.resync(name, 'TABLE')}",
         )
@@ -173,6 +171,6 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     """Write a small file so that it is there as a whole or not at all, also after a power cut."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(document), encoding="utf-8")
-    fsync(new)
+    process.fsync(new)
     new.replace(path)
-    fsync(path.parent)
+    process.fsync(path.parent)

@@ -22,20 +22,7 @@ from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.shared_folder import check_shared
 from bridge.publication import published_table
-from bridge.runtime import log, remedies
-from bridge.runtime.errors import (
-    HINT,
-    ApplyError,
-    BridgeError,
-    ConfigError,
-    NeedsResync,
-    PublisherError,
-    SparkLost,
-    SyncError,
-    counts_in_copy,
-    is_own,
-    may_retry,
-)
+from bridge.runtime import errors, log, remedies
 from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
 from bridge.snapshots.commits_table import CommitRows, path_in
@@ -168,13 +155,13 @@ class SubscriptionWorker(StreamWorker):
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
                 self._status.set_state(ended if self._status.enabled() else "disabled")
 
-    def _waits(self) -> NeedsResync | None:
+    def _waits(self) -> errors.NeedsResync | None:
         """The error of a table that waits for its resync, for `run --until-caught-up`; a daemon goes on."""
         waiting = refresh.waiting(self._catalog, self._name)
         if not waiting or not self._until_caught_up or self._stop.is_set() or not self._status.enabled():
             return None
-        message, _, hint = (waiting[0].waits or "").partition(HINT)
-        return NeedsResync(message, (waiting[0].namespace, waiting[0].name), hint=hint)
+        message, _, hint = (waiting[0].waits or "").partition(errors.HINT)
+        return errors.NeedsResync(message, (waiting[0].namespace, waiting[0].name), hint=hint)
 
     def _ends_pause(self, before: refresh.Wanted | None, wanted: refresh.Wanted | None) -> bool | None:
         return True if wanted != before else None
@@ -182,19 +169,19 @@ class SubscriptionWorker(StreamWorker):
     def _record(self, error: Exception, pause_s: float) -> None:
         del pause_s
         # what the stream itself brought may come again from the same position; only progress ends it
-        self._repeats = self._begun and not (isinstance(error, PublisherError) and error.retry)
-        counter = "sync" if self._copying else "apply" if isinstance(error, ApplyError) else None
-        counted = counts_in_copy(error) if self._copying else is_own(error)
+        self._repeats = self._begun and not (isinstance(error, errors.PublisherError) and error.retry)
+        counter = "sync" if self._copying else "apply" if isinstance(error, errors.ApplyError) else None
+        counted = errors.counts_in_copy(error) if self._copying else errors.is_own(error)
         self._status.record_error(error, counter=counter if counted else None)
-        unexpected = not isinstance(error, BridgeError)
+        unexpected = not isinstance(error, errors.BridgeError)
         self._log.error("subscription failed", error=str(error), failures=self._failures, exc_info=unexpected)
 
     def _gives_up(self, error: Exception, *, disabled: bool) -> bool:
-        if self.subscription.disable_on_error and is_own(error):
+        if self.subscription.disable_on_error and errors.is_own(error):
             return disabled
-        limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, ApplyError) else _GIVE_UP_AFTER
-        hopeless = self._failures >= limit or not may_retry(error)
-        if isinstance(error, ConfigError) or (self._until_caught_up and hopeless):
+        limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, errors.ApplyError) else _GIVE_UP_AFTER
+        hopeless = self._failures >= limit or not errors.may_retry(error)
+        if isinstance(error, errors.ConfigError) or (self._until_caught_up and hopeless):
             self.gave_up = True
             return True
         self._status.set_state("error")
@@ -202,14 +189,14 @@ class SubscriptionWorker(StreamWorker):
 
     def _is_no_failure(self, error: Exception) -> bool:
         """Whether an error is no failure of the subscription: it was stopped, or Spark ended."""
-        if self._stop.is_set() and (self._copying or isinstance(error, SyncError)):
+        if self._stop.is_set() and (self._copying or isinstance(error, errors.SyncError)):
             self._log.info("the copy was cut short; it starts again at the next start", reason=str(error))
             return True
         driver = session.driver_of(self._spark)
         if (lost := driver.lost(error)) is None:
             return False
         # the daemon starts another JVM or other sessions, and another worker
-        self._status.record_error(SparkLost(f"{driver.loss}: {lost}"), counter=None)
+        self._status.record_error(errors.SparkLost(f"{driver.loss}: {lost}"), counter=None)
         self._status.set_state("error")
         self._log.warning(f"stopped: {driver.loss}", reason=lost, error=str(error))
         return True
@@ -246,8 +233,8 @@ class SubscriptionWorker(StreamWorker):
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
                 some = islice(published.tables.values(), _WARM_UP_TABLES)
                 self._warm_up.begin(publisher.table_bytes(table.relid) for table in some)
-            errors = Start(self._context, publisher, tables, published.tables, check).run()
-            self._set_apart(errors, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
+            failures = Start(self._context, publisher, tables, published.tables, check).run()
+            self._set_apart(failures, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
             if self._handled is None:
                 self._catalog_watch.look(publisher)
@@ -287,7 +274,7 @@ class SubscriptionWorker(StreamWorker):
         return [".".join(name) for name in found]
 
     def _set_apart(
-        self, errors: Mapping[tuple[str, str], BridgeError], left: Sequence[RelRow], check: ServerCheck
+        self, failures: Mapping[tuple[str, str], errors.BridgeError], left: Sequence[RelRow], check: ServerCheck
     ) -> None:
         """Leave tables that could not be copied to a tablesync worker, so that the others' stream begins.
 
@@ -297,11 +284,13 @@ class SubscriptionWorker(StreamWorker):
         if not left:
             return
         why = {
-            rel: errors.get(name) or not_found(name, self._name) for rel in left for name in [(rel.namespace, rel.name)]
+            rel: failures.get(name) or not_found(name, self._name)
+            for rel in left
+            for name in [(rel.namespace, rel.name)]
         }
         others = len(self._catalog.rels(self._name)) > len(left)
-        worst = max(why.values(), key=is_own)
-        if not others or (self.subscription.disable_on_error and is_own(worst)) or self._stop.is_set():
+        worst = max(why.values(), key=errors.is_own)
+        if not others or (self.subscription.disable_on_error and errors.is_own(worst)) or self._stop.is_set():
             raise worst
         self._added.set_apart(why, self._stop, check.look)
 

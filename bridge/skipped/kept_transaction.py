@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
 from bridge.effects.events import TRUNCATE
 from bridge.evolution.alterations import AddColumn, RenameColumn, fills
-from bridge.runtime.errors import SkipError, StateError
-from bridge.runtime.process import fsync
+from bridge.runtime import errors, process
 from bridge.targets.target import Mode, Target
 from bridge.track.spool import SpoolFile
 from protocol.bulk.message_array import ChunkedMessages
@@ -192,9 +191,9 @@ def write(
         file.noted, file.operations = _noted(batch, origin, relids)
         file.keep(transaction)
         for folder in (path, path.parent, path.parent.parent):
-            fsync(folder)
+            process.fsync(folder)
     except OSError as error:
-        raise StateError(f"cannot write the skipped transaction to {path}: {error}", retry=True) from error
+        raise errors.StateError(f"cannot write the skipped transaction to {path}: {error}", retry=True) from error
     return path
 
 
@@ -206,7 +205,7 @@ def read(folder: Path) -> KeptTransaction:
         StateError: The file is damaged, or cannot be read.
     """
     if not (folder / FILE).exists():
-        raise SkipError(
+        raise errors.SkipError(
             f"{folder} has no file {FILE}: an earlier version of pgbridge has kept the transaction, in another form",
             hint="its Parquet files show the changes; apply them by hand in Spark, or copy the tables again",
         )

@@ -30,8 +30,7 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.schema import canonical, is_variant
 from bridge.lake.source import arrow_source, scratch_file
 from bridge.lake.table import existing_schema, read_target_schema
-from bridge.runtime import remedies
-from bridge.runtime.errors import ApplyContext, ApplyError, SkipError
+from bridge.runtime import errors, remedies
 from bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
 from bridge.targets.location import quoted
 from bridge.targets.target import Target
@@ -124,28 +123,28 @@ class Replay:
         self.copied_since: list[str] = []
         self._paths: dict[tuple[str, str], str] = {}
         if kept.origin != app_id:
-            raise SkipError(
+            raise errors.SkipError(
                 f'the transaction was skipped before subscription "{subscription.name}" began afresh',
                 hint="the tables were copied since then, from the server as it was at that time",
             )
         for relation, then in kept.tables.items():
             name, rel = ".".join(relation), rels.get(relation)
             if rel is not None and None not in {rel.relid, then.relid} and rel.relid != then.relid:
-                raise SkipError(
+                raise errors.SkipError(
                     f'table "{name}" is another table by now than the one that the transaction changed',
                     hint=self._by_hand,
                 )
             if rel is None and relation not in copying:
-                raise SkipError(
+                raise errors.SkipError(
                     f'table "{name}" is not subscribed any more, so its changes cannot be replayed', hint=self._by_hand
                 )
             if rel is not None and rel.waits is not None:
-                raise SkipError(
+                raise errors.SkipError(
                     f'table "{name}" waits for its resync; once it is copied afresh, it has the transaction\'s changes',
                     hint=f"run: {remedies.resync(subscription.name, name)}; then repeat the command",
                 )
             if rel is None or rel.state not in _READY:
-                raise SkipError(
+                raise errors.SkipError(
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint="run the daemon until its state is r (pgbridge status), then repeat the command",
                 )
@@ -177,9 +176,9 @@ class Replay:
         )
         try:
             return batcher.form([self._kept.transaction], INVALID).tables
-        except ApplyError as error:
+        except errors.ApplyError as error:
             relation = error.context.relation or "TABLE"
-            raise SkipError(
+            raise errors.SkipError(
                 f"the columns of the Delta table are others than those of the transaction: {error.message}",
                 hint=f"copy the table again: {remedies.resync(subscription.name, relation)}",
             ) from error
@@ -219,7 +218,7 @@ class Replay:
             part = parts[name] = parts.get(name, 0) + 1
             replayed = TableReplayed(name)
             stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
-            context = ApplyContext(self._subscription.origin_name, self._finish_lsn, None, name)
+            context = errors.ApplyContext(self._subscription.origin_name, self._finish_lsn, None, name)
             with error_context(context), stamped(self._spark, stamp):
                 retry_commit(partial(self._commit, changes, replayed), changes.target.path)
             yield replayed

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource
 
 from bridge.lake.schema import spark_schema
 from bridge.receive.publisher import Publisher
@@ -172,7 +166,7 @@ class FromSlot(InputPartition):
     confirm_lsn: Lsn | None
 
 
-class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PgoutputStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):
     """Reads a publication's changes.
 
     Spark has one in the driver's Python process, which plans, and a copy of it in each task, which reads.
@@ -202,19 +196,23 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             server = check_server(publisher, replication)
             return server.offset(check_slot_of(options, publisher, None)).to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name
         """Return a limit, which stands for both options: Spark carries only one."""
         options = self._options
-        return ReadMaxBytes(options.max_bytes) if options.max_rows is None else ReadMaxRows(options.max_rows)
+        return (
+            datasource.ReadMaxBytes(options.max_bytes)
+            if options.max_rows is None
+            else datasource.ReadMaxRows(options.max_rows)
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note how far the server is: the query ends there."""
         self._target = self._looking().flush_lsn()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, Any], limit: datasource.ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next batch ends; `start` if there is none."""
         begin = Offset.of(start)
-        limited = not isinstance(limit, ReadAllAvailable)
+        limited = not isinstance(limit, datasource.ReadAllAvailable)
         end = self._looking().latest(begin, target=self._target, limited=limited)
         return start if end.lsn == begin.lsn else end.to_json()
 

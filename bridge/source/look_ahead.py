@@ -16,19 +16,16 @@ import pyarrow as pa
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream.queue import BatchLimits
-from bridge.runtime.errors import PublisherError
-from bridge.runtime.threads import Closing
-from bridge.source.change_rows import ChangeDecoder
-from bridge.source.slot_stream import SlotStream, check_server, check_slot_of
+from bridge.runtime import errors, threads
+from bridge.source.change_rows import ChangeDecoder, ChangeSchema
+from bridge.source.slot_stream import Offset, Server, SlotStream, check_server, check_slot_of
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.source.change_rows import ChangeSchema
     from bridge.source.options import SourceOptions
-    from bridge.source.slot_stream import Offset, Server
 
 HELD_BYTES: Final = 16 << 20
 """The most bytes of messages that the planner holds, and of WAL that it looks through: under a second's work of a
@@ -57,7 +54,7 @@ class Held:
     batches: bytes
 
 
-class LookAhead(Closing):
+class LookAhead(threads.Closing):
     """Plans the batches of one query, in order.
 
     Args:
@@ -125,7 +122,7 @@ class LookAhead(Closing):
         while True:
             try:
                 return ask()
-            except PublisherError as error:
+            except errors.PublisherError as error:
                 self._disconnect()
                 if not error.retry or time.monotonic() >= end_s:
                     raise

@@ -19,8 +19,7 @@ from bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced, StateError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, threads
 from bridge.track.position import Position
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
@@ -75,7 +74,7 @@ class Offset:
                 None if certain is None else Lsn.parse(certain),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(
+            raise errors.StateError(
                 f'the checkpoint has an offset that format("pgoutput") did not write: {fields}',
                 hint="give the query a checkpointLocation of its own",
             ) from error
@@ -123,7 +122,7 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     with publisher.snapshot():
         missing = publisher.missing(options.publications)
         if missing:
-            raise PublisherError(
+            raise errors.PublisherError(
                 f'publication "{missing[0]}" does not exist on the server',
                 hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
             )
@@ -133,7 +132,7 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     chosen = [table for table in tables if table.qualified_name == options.table]
     if not chosen:
         names = ", ".join(table.qualified_name for table in tables) or "none"
-        raise PublisherError(
+        raise errors.PublisherError(
             f'table "{options.table}" is not published by {", ".join(options.publications)}',
             hint=f"published are: {names}",
         )
@@ -158,7 +157,7 @@ def check_server(publisher: Publisher, replication: ReplicationConnection, *offs
     """
     server = replication.history()
     if server.started_us != publisher.started_us():
-        raise PublisherError("the connection string has just led to two servers", retry=True)
+        raise errors.PublisherError("the connection string has just led to two servers", retry=True)
     for offset in offsets:
         system = offset.system_identifier
         certain = Position(system, offset.timeline, offset.timeline_lsn or offset.lsn)
@@ -175,10 +174,10 @@ def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | Non
         confirmed = check_slot(
             options.slot, status, subscription=options.slot, database=publisher.database, durable_lsn=start
         )
-    except PublisherError as error:
+    except errors.PublisherError as error:
         raise _for_the_source(error) from error
     if status is not None and status.two_phase:
-        raise PublisherError(
+        raise errors.PublisherError(
             f'replication slot "{options.slot}" has two_phase, with which prepared transactions come before they are '
             "committed",
             hint="create it without two_phase",
@@ -186,21 +185,21 @@ def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | Non
     return confirmed
 
 
-def _for_the_source(error: PublisherError) -> PublisherError:
+def _for_the_source(error: errors.PublisherError) -> errors.PublisherError:
     """An error of the checks that the daemon has, too, with what to do here."""
-    if isinstance(error, SlotAdvanced | PublisherWentBack):
+    if isinstance(error, errors.SlotAdvanced | errors.PublisherWentBack):
         return type(error)(error.message, hint=_NOT_ON)
     if "are lost" in error.message:
-        return PublisherError(error.message, hint=_NOT_ON)
+        return errors.PublisherError(error.message, hint=_NOT_ON)
     if "another server" in error.message:
-        return PublisherError(
+        return errors.PublisherError(
             error.message.replace("the subscription", "the query"),
             hint="check the option connection; a query of another server needs another checkpointLocation",
         )
     return error
 
 
-class SlotStream(Closing):
+class SlotStream(threads.Closing):
     """A running stream from an offset on.
 
     Args:
@@ -361,11 +360,11 @@ def waited(begin: Callable[[], None], timeout_s: float) -> None:
     while True:
         try:
             begin()
-        except PublisherError as error:
+        except errors.PublisherError as error:
             if getattr(error.__cause__, "sqlstate", None) != _OBJECT_IN_USE:
                 raise
             if time.monotonic() >= end_s:
-                raise PublisherError(
+                raise errors.PublisherError(
                     f"{error.message}; waited for {timeout_s:g} s",
                     hint="a slot serves one query at a time: end the other one, or give this one a slot of its own; "
                     "a query that reads a batch more than once at a time needs DataFrame.persist()",

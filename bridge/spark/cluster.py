@@ -24,8 +24,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import protocol
 import sql
-from bridge.spark.driver import Driver
-from bridge.spark.launch import start_by_ivy
+from bridge.spark.driver import Conf, Driver
+from bridge.spark.launch import Launch, start_by_ivy
 from bridge.spark.outcome import SPARK_ERRORS
 from bridge.spark.settings import settings_here
 
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
-
-    from bridge.spark.driver import Conf
-    from bridge.spark.launch import Launch
 
 _NOT_FOR_EXECUTORS: Final = frozenset({"__pycache__", "demo", "monitor"})
 

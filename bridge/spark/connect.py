@@ -23,10 +23,8 @@ from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
-from bridge.runtime import log, remedies
-from bridge.runtime.errors import SparkLost
-from bridge.runtime.threads import detached
-from bridge.spark.driver import Driver
+from bridge.runtime import errors, log, remedies, threads
+from bridge.spark.driver import Conf, Driver
 from bridge.spark.outcome import SPARK_ERRORS, lost_in, root_text
 from bridge.spark.settings import REQUIRED, all_settings
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-    from bridge.spark.driver import Conf
 
 _TRIES, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS, _GROWTH = 10, 50, 3000, 3.0
 """Together some 20 s. An operation survives a break of the network that is shorter: the client attaches to it again."""
@@ -91,10 +87,10 @@ class Connect(Driver):
             session = self._session()
             _check(session, self.shown)
         except BaseException as error:
-            detached(self._close, "close of Spark Connect")
+            threads.detached(self._close, "close of Spark Connect")
             if not isinstance(error, SPARK_ERRORS) or lost_in(error) is None:
                 raise
-            raise SparkLost(
+            raise errors.SparkLost(
                 f"the Spark Connect server at {self.shown} cannot be used: {_first_line(error)}",
                 hint="start it, or correct master; over a network check that the port is open, and whether it needs "
                 "use_ssl or a token",
@@ -181,7 +177,7 @@ class Connect(Driver):
     def another(self, session: SparkSession) -> SparkSession:
         """Open another session on the server."""
         if self._closed.is_set() or session not in self._open_sessions():
-            raise SparkLost("the session's connection to the Spark Connect server is gone")
+            raise errors.SparkLost("the session's connection to the Spark Connect server is gone")
         return self._session()
 
     def lost(self, error: BaseException | None = None) -> str | None:
@@ -195,7 +191,7 @@ class Connect(Driver):
 
     def forget(self) -> Self:
         """Close all sessions, as far as the server answers; return another driver."""
-        wait([detached(self._close, "close of Spark Connect")], timeout=_CLOSING_S)
+        wait([threads.detached(self._close, "close of Spark Connect")], timeout=_CLOSING_S)
         return type(self)(self.master)
 
     def _close(self) -> None:
@@ -239,7 +235,7 @@ def _import() -> None:
         import delta.connect.exceptions  # noqa: PLC0415, F401 - has Delta's conflicts raised as such
         import pyspark.sql.connect.session  # noqa: PLC0415, F401
     except (ImportError, PySparkException) as error:
-        raise SparkLost(
+        raise errors.SparkLost(
             f"Spark Connect needs packages that are not installed: {_first_line(error)}",
             hint=f"install them: {remedies.install('connect')}",
         ) from error
@@ -256,7 +252,7 @@ def _check(session: SparkSession, server: str) -> None:
             lacking[key] = value
     if lacking:
         options = " ".join(f"--conf {key}={value}" for key, value in lacking.items())
-        raise SparkLost(
+        raise errors.SparkLost(
             f"the Spark Connect server at {server} lacks settings that only its start can give: {', '.join(lacking)}",
             hint=f"start it with Delta's jars, and with {options}",
         )

@@ -13,7 +13,8 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -24,19 +25,17 @@ from pyspark.sql import SparkSession
 from bridge.catalog.lock import spark_lock
 from bridge.config.spark_master import heap_bytes, local_threads
 from bridge.runtime.errors import ConfigError
-from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, IN_MEMORY, SPARK_CATALOG, catalogs
+from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, forgets
 from bridge.spark.launch import Launch, start_local
 from bridge.spark.outcome import lost_in
 from bridge.spark.settings import DEFAULTS, settings_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
-    Conf = Mapping[str, str | float | bool]
+Conf = Mapping[str, str | float | bool]
 
 _ENDING_S: Final = 10.0  # Spark's hooks take some seconds on a loaded machine
 _JVM_OVERHEAD_BYTES: Final = 384 << 20  # spark.driver.memoryOverhead: at least this, else a tenth of the heap
@@ -108,7 +107,7 @@ class Driver(ABC):
         logging.getLogger().addFilter(_not_py4j)
         session = self._open(conf, warehouses, launch or Launch())
         DRIVERS[session] = self
-        if SPARK_CATALOG in catalogs(warehouses) and session.conf.get(IMPLEMENTATION) == IN_MEMORY:
+        if forgets(session.conf.get(IMPLEMENTATION), warehouses):
             self.stop(session)
             raise ConfigError(
                 f"the Spark at {self.shown} has no metastore: {FORGETS}",

@@ -14,7 +14,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import pyspark
 from delta import configure_spark_with_delta_pip
@@ -28,7 +28,6 @@ from bridge.spark.jars import DeltaJars, making_archive, using_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import BinaryIO
 
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 

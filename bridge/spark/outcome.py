@@ -15,16 +15,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from delta import exceptions
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
@@ -37,14 +28,14 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)
 """The exceptions that Spark raises, on both kinds of sessions."""
 
 _CONCURRENT: Final = (
-    DeltaConcurrentModificationException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-    ConcurrentAppendException,
-    ConcurrentDeleteReadException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentTransactionException,
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentTransactionException,
 )
 _CONCURRENT_NAMES: Final = frozenset(exception.__name__ for exception in _CONCURRENT)
 _CONCURRENT_CONDITIONS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")

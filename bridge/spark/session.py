@@ -14,7 +14,7 @@ from bridge.config.spark_master import CONNECT
 from bridge.runtime.errors import SparkLost, TargetError
 from bridge.spark.cluster import Cluster
 from bridge.spark.connect import Connect
-from bridge.spark.driver import DRIVERS, Local
+from bridge.spark.driver import DRIVERS, Conf, Driver, Local
 from bridge.spark.hints import summary
 from bridge.spark.launch import Launch
 from bridge.spark.outcome import SPARK_ERRORS
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
-    from bridge.spark.driver import Conf, Driver
 
 _EXACT: Final = (
     "spark.sql.session.timeZone",

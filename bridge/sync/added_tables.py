@@ -16,7 +16,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError, counts_in_copy
 from bridge.spark import session
 from bridge.sync.tablesync_worker import TableSyncWorker
-from bridge.track.position import compare
+from bridge.track.position import ServerHistory, compare
 
 if TYPE_CHECKING:
     import threading
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bridge.catalog.refresh import RefreshRow
     from bridge.config.config import Subscription
     from bridge.sync.copy_progress import CopyLimit
-    from bridge.track.position import ServerHistory
 
 _LOOK_INTERVAL_S = 1.0
 

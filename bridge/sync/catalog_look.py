@@ -19,9 +19,7 @@ from bridge.publication.definitions import load_optional
 from bridge.publication.differences import Comparison, Remedies, compare
 from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher
-from bridge.runtime import remedies
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, remedies, threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +101,7 @@ class CatalogLook:
         return self._answer[1:]
 
 
-class CatalogWatch(Closing):
+class CatalogWatch(threads.Closing):
     """Looks again and again, in a thread of its own, and logs each difference once.
 
     Args:
@@ -147,7 +145,7 @@ class CatalogWatch(Closing):
         if self._lock.acquire(blocking=False):
             try:
                 self._record(self._look.look(publisher))
-            except BridgeError as error:
+            except errors.BridgeError as error:
                 self._failed(error)
             finally:
                 self._lock.release()
@@ -182,7 +180,7 @@ class CatalogWatch(Closing):
                 self._publisher = Publisher(self._subscription.connection, application_name=application_name)
             if not self._cut:
                 self._record(self._look.look(self._publisher, patient=True))
-        except BridgeError as error:
+        except errors.BridgeError as error:
             if self._publisher is not None:
                 self._publisher.close()
                 self._publisher = None
@@ -191,7 +189,7 @@ class CatalogWatch(Closing):
             elif not self._stopping:
                 self._failed(error)
 
-    def _failed(self, error: BridgeError) -> None:
+    def _failed(self, error: errors.BridgeError) -> None:
         if not self._failing:
             self._log.warning(
                 "what is published cannot be looked at; this is tried again",

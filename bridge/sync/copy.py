@@ -26,8 +26,7 @@ from bridge.lake.commit.plan import work_of_copy
 from bridge.lake.commit.sessions import commit_session
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import arrow_stream_source
-from bridge.runtime.errors import PublisherError, SyncError, TargetError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, threads
 from bridge.spark.session import driver_of
 from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import PART, CopySpec, copy_rows, read_ranges
@@ -81,11 +80,11 @@ def _with_sync_errors(relation: str, batches: Iterable[pa.RecordBatch]) -> Itera
     """Tell errors as if an executor had met them: this is the copy's own connection, and no other is lost with it."""
     try:
         yield from batches
-    except (PublisherError, TargetError) as error:
-        raise SyncError(f'cannot copy table "{relation}": {error.message}', hint=error.hint) from error
+    except (errors.PublisherError, errors.TargetError) as error:
+        raise errors.SyncError(f'cannot copy table "{relation}": {error.message}', hint=error.hint) from error
 
 
-class _Canceller(Closing):
+class _Canceller(threads.Closing):
     """A thread that cancels a connection's statement when the process is to stop; it may wait long for its next row.
 
     It calls `stopping` a few times a second.

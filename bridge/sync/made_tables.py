@@ -9,8 +9,7 @@ from bridge.lake.ddl import create_table
 from bridge.lake.forms import VALIDITY_NAMES, delta_schema, row_schema
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import placed
-from bridge.runtime import remedies
-from bridge.runtime.errors import PublisherError, SyncError, TargetError
+from bridge.runtime import errors, remedies
 from bridge.spark.hints import store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
@@ -47,7 +46,7 @@ def make_table(
         if is_lost(error):
             raise
         message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
-        raise SyncError(message, hint=store_hint(error)) from error
+        raise errors.SyncError(message, hint=store_hint(error)) from error
     return placed(row_schema(mode, schema, rel.path), layout.partition_by)
 
 
@@ -101,17 +100,17 @@ def layout_after_copy(
     return kept
 
 
-def shared_table(path: str, owner: str) -> TargetError:
+def shared_table(path: str, owner: str) -> errors.TargetError:
     """Return the error for a Delta table that two subscriptions would write to."""
-    return TargetError(
+    return errors.TargetError(
         f'the Delta table at {path} is written by subscription "{owner}"',
         hint="give the subscriptions different warehouses, or publish the table to one of them only",
     )
 
 
-def not_found(table: tuple[str, str], subscription: str) -> PublisherError:
+def not_found(table: tuple[str, str], subscription: str) -> errors.PublisherError:
     """Return tablesync.c's error for a table to be copied that is not published under its name."""
-    return PublisherError(
+    return errors.PublisherError(
         f'table "{".".join(table)}" not found on publisher',
         hint=f"to remove it from the subscription, run: {remedies.refresh(subscription)}",
     )

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import TargetError
+from bridge.runtime import errors, faults, remedies
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ class Refresh:
                 self._sync.check_copied_to(rel)
             else:
                 rel = self._sync.uncopied(rel, table, publisher)
-        except TargetError as error:
+        except errors.TargetError as error:
             self._catalog.record_error(self._name, str(error), counter="sync", relation=table.qualified_name)
             self._log.error("table cannot be added", relation=table.qualified_name, error=str(error))
             return None

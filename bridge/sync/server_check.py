@@ -20,8 +20,7 @@ from bridge.catalog.refresh import copy_afresh
 from bridge.lake.table_position import TablePosition, table_position, version_at
 from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
-from bridge.runtime import remedies
-from bridge.runtime.errors import PublisherError, TableAhead, TargetError
+from bridge.runtime import errors, remedies
 from bridge.targets.location import sql_name
 from bridge.track.position import Held, Position, ServerHistory, compare
 from protocol.lsn import INVALID, Lsn
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from bridge.receive.slot_status import SlotStatus
 
 
-def refused_by(positions: Held, server: ServerHistory, subscription: str) -> PublisherError | None:
+def refused_by(positions: Held, server: ServerHistory, subscription: str) -> errors.PublisherError | None:
     """Return the error for a server that nothing can be streamed from; None if something can."""
     compared = compare(positions, server)
     if compared.refused is None or compared.position is None:
@@ -119,14 +118,14 @@ class ServerCheck:
         name = self._subscription.name
         positions = held(self._catalog, name)
         if positions is None or not compare(positions, server).has_all:
-            raise PublisherError(
+            raise errors.PublisherError(
                 f"the publisher changed before the stream began: it is on timeline {server.timeline} now, with WAL up "
                 f"to {server.flush_lsn}, and does not have all that is durable here",
                 hint="pgbridge compares it once more, and says what it lacks",
                 retry=True,
             )
         if server.started_us != self._publisher.started_us():
-            raise PublisherError("the publisher was restarted, or another server took its place", retry=True)
+            raise errors.PublisherError("the publisher was restarted, or another server took its place", retry=True)
         self._note(server, positions)
         self._standby = self.connection() if server.in_recovery else None
 
@@ -247,7 +246,7 @@ class OwnPositions:
             if missing.later:
                 raise refusal(missing, at, anew="")
             copy_afresh(self._catalog, name, (rel.namespace, rel.name))
-            raise TableAhead(
+            raise errors.TableAhead(
                 f'the Delta table of "{rel.qualified_name}" has changes up to {at}, which the publisher does not have: '
                 f"{missing.reason}",
                 hint="the table is copied afresh now",
@@ -260,12 +259,12 @@ class OwnPositions:
             )
         return rel
 
-    def _behind(self, rel: RelRow, position: TablePosition) -> TargetError:
+    def _behind(self, rel: RelRow, position: TablePosition) -> errors.TargetError:
         """Return the error for a Delta table that has less than it had."""
         version = version_at(self._spark, rel.path, rel.position)
         again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
         ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
-        return TargetError(
+        return errors.TargetError(
             f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.since_lsn} were '
             f"durable in it, but {ends}. It was restored, or put back from a backup",
             hint=f"{again}have the table copied afresh: {remedies.resync(owner_of(self._name), rel.qualified_name)}",

@@ -15,8 +15,7 @@ from bridge.receive.publications import read_publications
 from bridge.receive.publisher import Publisher, quoted_table
 from bridge.receive.slot import ReplicationConnection, Snapshot
 from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import BridgeError, PublisherError
+from bridge.runtime import errors, faults, remedies
 from bridge.targets.location import table_path
 from bridge.targets.target import Target, target_schema
 from protocol.lsn import INVALID
@@ -51,7 +50,7 @@ class Start:
         self._stopping = context.waiting
         self._publisher, self._sync, self._published, self._check = publisher, sync, published, check
 
-    def run(self) -> dict[tuple[str, str], BridgeError]:
+    def run(self) -> dict[tuple[str, str], errors.BridgeError]:
         """Create the slot if there is no origin yet, and copy the tables that need it.
 
         Returns:
@@ -78,10 +77,10 @@ class Start:
                     timeline = replication.history().timeline
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                     snapshot = replace(snapshot, timeline=timeline)
-                errors = self._sync.copy(self._published, self._publisher, snapshot)
-                if not (errors and self._stopping()):
+                failures = self._sync.copy(self._published, self._publisher, snapshot)
+                if not (failures and self._stopping()):
                     self._check.check(replication)  # hours may have passed
-                return errors
+                return failures
             return {}
 
     def _create_origin(self, replication: ReplicationConnection, server: ServerHistory) -> Snapshot:
@@ -121,17 +120,17 @@ class Start:
         return replace(snapshot, timeline=server.timeline)
 
 
-def shared_slot(slot_name: str, owner: str) -> PublisherError:
+def shared_slot(slot_name: str, owner: str) -> errors.PublisherError:
     """Return the error for a slot that two subscriptions would stream from."""
-    return PublisherError(
+    return errors.PublisherError(
         f'replication slot "{slot_name}" is that of subscription "{owner}"',
         hint="set another slot_name for one of them",
     )
 
 
-def foreign_slot(slot_name: str) -> PublisherError:
+def foreign_slot(slot_name: str) -> errors.PublisherError:
     """Return the error for a slot that is there before a subscription creates it."""
-    return PublisherError(
+    return errors.PublisherError(
         f'replication slot "{slot_name}" already exists on the publisher, and this state directory did not create it',
         hint="choose another slot_name (in Python: another name), or set create_slot = false to use it from where it "
         "stands; only if no other state directory and no program streams from it, drop it on the server: "
@@ -189,7 +188,7 @@ class HandledTables:
 
     def copy(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
-    ) -> dict[tuple[str, str], BridgeError]:
+    ) -> dict[tuple[str, str], errors.BridgeError]:
         """Copy nothing."""
         del tables, publisher, snapshot
         return {}

@@ -36,17 +36,7 @@ from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from bridge.lake.table_position import TablePosition, check_committed
 from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import (
-    BridgeError,
-    EndsSpark,
-    OwnColumnError,
-    PublisherError,
-    StoreError,
-    SyncError,
-    TargetBusy,
-    TargetError,
-)
+from bridge.runtime import errors, faults, remedies
 from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
 from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
@@ -107,7 +97,7 @@ class TableSync:
             self._check_layout(table, path)
             other = by_path.get(path)
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
-                raise TargetError(
+                raise errors.TargetError(
                     f'tables "{other.qualified_name}" and "{table.qualified_name}" would both become {path}',
                     hint=shared_name_hint(warehouse, (other.namespace, other.name), (table.namespace, table.name)),
                 )
@@ -132,7 +122,7 @@ class TableSync:
             return
         if not read_table(self._spark, rel.path).isEmpty():
             again = remedies.resync(owner_of(self._subscription.name), rel.qualified_name)
-            raise TargetError(
+            raise errors.TargetError(
                 f'cannot copy table "{rel.qualified_name}": the Delta table at {rel.path} has rows already',
                 hint=f"to have the copy replace its rows, run: {again}; or set target.adopt = true; or move the "
                 "Delta table away; or set copy_data = false to keep them and not to copy",
@@ -148,7 +138,7 @@ class TableSync:
 
     def copy(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
-    ) -> dict[tuple[str, str], BridgeError]:
+    ) -> dict[tuple[str, str], errors.BridgeError]:
         """Copy every table that needs it, under one snapshot, `max_sync_workers` tables at a time.
 
         A copied table gets the snapshot's consistent point as its LSN. If a table fails, the others are copied still.
@@ -170,15 +160,22 @@ class TableSync:
                 key: pool.submit(self._copy_in_turn, rels[key], tables[key], publisher, snapshot, monitor, picture)
                 for key in wanted
             }
-        errors: dict[tuple[str, str], BridgeError] = {}
+        failures: dict[tuple[str, str], errors.BridgeError] = {}
         for key, copy in copies.items():
             try:
                 copy.result()
-            except (EndsSpark, PublisherError, StoreError, SyncError, TargetBusy, TargetError) as error:
-                errors[key] = error
+            except (
+                errors.EndsSpark,
+                errors.PublisherError,
+                errors.StoreError,
+                errors.SyncError,
+                errors.TargetBusy,
+                errors.TargetError,
+            ) as error:
+                failures[key] = error
                 if not self._stopping():
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))
-        return errors
+        return failures
 
     def _picture(self, publisher: Publisher, wanted: Mapping[tuple[str, str], int]) -> CatalogPicture | None:
         """The catalog's facts as of the snapshot, or a moment later; None while somebody locks one of the tables.
@@ -187,7 +184,7 @@ class TableSync:
         """
         try:
             return parse(publisher.picture(self._subscription.publications, wanted)[1] or "")
-        except PublisherError as error:
+        except errors.PublisherError as error:
             self._log.info("what is published is looked at after the copies", reason=error.message)
             return None
 
@@ -215,16 +212,16 @@ class TableSync:
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
     ) -> None:
         if snapshot.name is None:
-            raise PublisherError("a copy needs an exported snapshot")
+            raise errors.PublisherError("a copy needs an exported snapshot")
         if self._stopping():
-            raise SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
+            raise errors.SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
         types = publisher.types(column.type_oid for column in table.columns)
         existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
         try:
             _, columns = self._target(rel, table, types, exists=existed)
-        except TargetError as error:
-            if rel.state != "d" or not existed or isinstance(error, OwnColumnError) or unsupported_table(table):
+        except errors.TargetError as error:
+            if rel.state != "d" or not existed or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         name, mode = self._subscription.name, self._subscription.mode_of(rel.qualified_name)
@@ -278,7 +275,7 @@ class TableSync:
                 except SPARK_ERRORS as error:
                     if is_lost(error):
                         raise
-                    raise SyncError(
+                    raise errors.SyncError(
                         f'cannot copy table "{rel.qualified_name}": {summary(error)}',
                         hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
                     ) from error
@@ -327,7 +324,7 @@ class TableSync:
         Whoever knows that it does not exist says so: to ask Spark for what is not there takes a tenth of a second.
         """
         if (why := unsupported_table(table)) is not None:
-            raise TargetError(why.reason, hint=why.hint)
+            raise errors.TargetError(why.reason, hint=why.hint)
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
@@ -387,7 +384,7 @@ class TableSync:
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode)
         if schema is None:
-            raise TargetError(
+            raise errors.TargetError(
                 f'the Delta table of "{rel.qualified_name}" at {rel.path} does not exist any more',
                 hint=WAYS_BACK + remedies.resync(owner_of(self._subscription.name), rel.qualified_name),
             )

@@ -33,17 +33,7 @@ from bridge.apply.stream import StreamHistory, recover, spool_folder, stream
 from bridge.apply.stream_worker import StreamWorker
 from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
-from bridge.runtime import faults, log, remedies
-from bridge.runtime.errors import (
-    AnotherServer,
-    BridgeError,
-    PublisherError,
-    StateError,
-    StreamError,
-    counts_in_copy,
-    is_own,
-    may_retry,
-)
+from bridge.runtime import errors, faults, log, remedies
 from bridge.spark import session
 from bridge.sync.made_tables import not_found
 from bridge.sync.server_check import ServerCheck
@@ -166,21 +156,21 @@ class TableSyncWorker(StreamWorker):
         at = datetime.now(UTC) + timedelta(seconds=pause_s)
         again = f"The copy is tried again at {at:%F %T} UTC; at once with: {remedies.refresh(self._owner_name)}"
         self._status.record_error(error, counter=None, then=again)
-        unexpected = not isinstance(error, BridgeError)
+        unexpected = not isinstance(error, errors.BridgeError)
         self._log.error(
             "added tables cannot be synchronized", error=str(error), failures=self._failures, exc_info=unexpected
         )
         try:
-            if counts_in_copy(error):
+            if errors.counts_in_copy(error):
                 refresh.count_sync_error(self._catalog, self._owner_name)
-        except StateError as unwritten:
+        except errors.StateError as unwritten:
             self._log.error("an error cannot be counted", error=str(unwritten))
 
     def _gives_up(self, error: Exception, *, disabled: bool) -> bool:
         self.error, self.gave_up = error, disabled
         if self._give_up_after is not None:
-            limit = self._give_up_after[not isinstance(error, PublisherError)]
-            self.gave_up |= self._failures >= limit or not may_retry(error)
+            limit = self._give_up_after[not isinstance(error, errors.PublisherError)]
+            self.gave_up |= self._failures >= limit or not errors.may_retry(error)
         return self.gave_up
 
     def _ends_pause(self, before: refresh.Wanted | None, wanted: refresh.Wanted | None) -> bool | None:
@@ -207,7 +197,7 @@ class TableSyncWorker(StreamWorker):
                 if not self._any_copied():
                     raise error
                 self._record(error, 0.0)  # the worker after the hand-over tries these again
-                if self.subscription.disable_on_error and is_own(error):
+                if self.subscription.disable_on_error and errors.is_own(error):
                     self._disable()
             again = True
             while again:
@@ -219,7 +209,7 @@ class TableSyncWorker(StreamWorker):
                     return False
                 try:
                     again = stream(self._context, published, subscribed, self._history, check=check, control=self)
-                except StreamError as error:
+                except errors.StreamError as error:
                     if not error.retry:  # it comes at every try; a copy under a later snapshot is behind it
                         refresh.begin_anew(self._catalog, self._owner_name)
                     raise
@@ -236,8 +226,8 @@ class TableSyncWorker(StreamWorker):
         missing: Sequence[tuple[str, str]],
     ) -> Exception | None:
         """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
-        if tables and (errors := Start(self._context, publisher, sync, tables, check).run()):
-            return max(errors.values(), key=is_own)
+        if tables and (failures := Start(self._context, publisher, sync, tables, check).run()):
+            return max(failures.values(), key=errors.is_own)
         return not_found(missing[0], self._owner_name) if missing else None
 
     def _any_copied(self) -> bool:
@@ -257,8 +247,8 @@ class TableSyncWorker(StreamWorker):
             anew = not self._any_copied()
             try:
                 check.look()
-            except PublisherError as error:
-                if error.retry or isinstance(error, AnotherServer):
+            except errors.PublisherError as error:
+                if error.retry or isinstance(error, errors.AnotherServer):
                     raise
                 relations = [rel.qualified_name for rel in self._catalog.rels(self._name)]
                 self._log.warning("added tables are copied again", relations=relations, reason=error.message)

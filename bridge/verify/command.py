@@ -21,8 +21,7 @@ from bridge.catalog.lock import STOP_FIRST, is_running, locked
 from bridge.config.each_subscription import each
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
-from bridge.runtime import log
-from bridge.runtime.errors import ConfigError, SparkLost, StateError, VerifyError
+from bridge.runtime import errors, log
 from bridge.spark.launch import Launch
 from bridge.spark.session import command_session, driver_of, told
 from bridge.verify.comparison import document_of, failed_document
@@ -53,7 +52,7 @@ def rate_of(text: str) -> float:
     match = _SIZE.fullmatch(text.strip())
     rate = float(match[1]) * (1 << _UNITS[match[2].lower()]) if match else 0.0
     if rate <= 0:
-        raise ConfigError(f'--max-rate is bytes a second, as 50MB, not "{text}"')
+        raise errors.ConfigError(f'--max-rate is bytes a second, as 50MB, not "{text}"')
     return rate
 
 
@@ -99,7 +98,7 @@ def collect(  # noqa: PLR0913 - options
         known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
         known |= {name.partition(".")[2] for name in known}
         if unknown := [name for name in tables if name not in known]:
-            raise VerifyError(f'no subscription follows table "{unknown[0]}"')
+            raise errors.VerifyError(f'no subscription follows table "{unknown[0]}"')
 
         def with_spark(subscription: Subscription) -> dict[str, Any]:
             nonlocal spark
@@ -111,12 +110,12 @@ def collect(  # noqa: PLR0913 - options
             if repaired:
                 _check_finished(catalog, subscription.name)
                 return compared(subscription)
-            with suppress(SparkLost):
+            with suppress(errors.SparkLost):
                 return with_spark(subscription)
             try:
                 return with_spark(subscription)
-            except SparkLost as error:
-                raise VerifyError(error.message, hint=error.hint) from error
+            except errors.SparkLost as error:
+                raise errors.VerifyError(error.message, hint=error.hint) from error
 
         def compared(subscription: Subscription) -> dict[str, Any]:
             with (
@@ -158,7 +157,7 @@ def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) 
 def _check_finished(catalog: Catalog, name: str) -> None:
     for what, standing in (("a batch", catalog.batch(name)), ("an OPTIMIZE", maintenance.standing(catalog, name))):
         if standing is not None:
-            raise StateError(
+            raise errors.StateError(
                 f'subscription "{name}" has {what} that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",
             )

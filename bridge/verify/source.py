@@ -16,8 +16,7 @@ from psycopg import sql as psql
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.receive.slot import ReplicationConnection, Snapshot
-from bridge.runtime.errors import PublisherError, VerifyError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, threads
 from bridge.sqltext.lexer import quote_identifier
 from bridge.sync.copy_plan import select_statement, where_clause
 from bridge.sync.table_lock import rows_made_anew
@@ -34,7 +33,7 @@ _SETTINGS: Final = (
 )
 
 
-class Source(Closing):
+class Source(threads.Closing):
     """A snapshot of the source.
 
     Args:
@@ -76,10 +75,10 @@ class Source(Closing):
             # the wait for a transaction is a wait for its lock
             self._replication.connection.execute(f"SET lock_timeout = {max(1, int(patience_s * 1000))}".encode())
             return self._replication.create_slot(self._slot_name, temporary=True)
-        except PublisherError as error:
+        except errors.PublisherError as error:
             if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
                 raise
-            raise VerifyError(
+            raise errors.VerifyError(
                 f"no snapshot: a transaction that was open {patience_s:g} s ago has not ended",
                 hint="see xact_start in pg_stat_activity, and pg_prepared_xacts; verify again once it has ended, or "
                 "with a greater --wait",
@@ -186,10 +185,10 @@ class Source(Closing):
         try:
             with self._connection.transaction():  # a savepoint
                 yield
-        except PublisherError as error:
+        except errors.PublisherError as error:
             if self._connection.closed:
                 raise
-            raise VerifyError(error.message, hint=error.hint) from error
+            raise errors.VerifyError(error.message, hint=error.hint) from error
         except psycopg.Error as error:
             raise translated(error, "the snapshot is lost") from error
 

@@ -10,20 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.errors import MalformedMessage, UnrepresentableValue
-from protocol.values import readers
+from protocol.values import readers, value_array
 from protocol.values.types import ColumnType, Kind
-from protocol.values.value_array import (
-    PADDING,
-    BadValueError,
-    Bools,
-    Bytes,
-    Ints,
-    TooLargeError,
-    UnheldValue,
-    Unrepresentable,
-    ValueArray,
-    show,
-)
+from protocol.values.value_array import Bools, Bytes, Ints, UnheldValue, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,12 +93,12 @@ class DecodeChunk:
             return read(values, column.type, column.unrepresentable)
         except UnheldValue as fault:
             row = self.first_row + int(owners[fault.index])
-            raise UnrepresentableValue(column.name, show(fault.text.encode()), fault.reason, row) from None
-        except BadValueError as fault:
+            raise UnrepresentableValue(column.name, value_array.show(fault.text.encode()), fault.reason, row) from None
+        except value_array.BadValueError as fault:
             reason = f'column "{column.name}": {fault.reason}'
             position = int(values.starts[fault.index])
             raise self.malformed(int(owners[fault.index]), position, reason) from None
-        except TooLargeError:
+        except value_array.TooLargeError:
             if len(self) > 1:
                 raise
             reason = "its text is longer than the server's longest"
@@ -171,7 +160,7 @@ def decode_in_chunks(
         part = rows[first:last]
         try:
             decoded.append(decode(_chunk(messages, part, first, name), part))
-        except TooLargeError:
+        except value_array.TooLargeError:
             middle = (first + last) // 2
             waiting += [(middle, last), (first, middle)]
     return decoded
@@ -192,6 +181,6 @@ def _ranges(messages: MessageArray, rows: Ints) -> list[tuple[int, int]]:
 
 def _chunk(messages: MessageArray, rows: Ints, first_row: int, name: Callable[[int], str]) -> DecodeChunk:
     begin = int(messages.starts[rows[0]])
-    data = messages.data[begin : int(messages.ends[rows[-1]]) + PADDING]
+    data = messages.data[begin : int(messages.ends[rows[-1]]) + value_array.PADDING]
     starts, ends = messages.starts[rows] - begin, messages.ends[rows] - begin
     return DecodeChunk(data, starts, ends, first_row, lambda index: name(int(rows[index])))

@@ -10,29 +10,23 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from protocol.codec import messages
 from protocol.codec.buffer import Codec, Reader, Writer
-from protocol.codec.messages import (
-    VALUE_KINDS,
-    VALUES_WITHOUT_DATA,
-    Column,
-    Delete,
-    Insert,
-    LogicalMessage,
-    Message,
-    Relation,
-    Truncate,
-    Tuple,
-    Type,
-    Update,
-    Value,
-)
 from protocol.codec.transaction_messages import known_bits
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Change = Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+Change = (
+    messages.Relation
+    | messages.Type
+    | messages.Insert
+    | messages.Update
+    | messages.Delete
+    | messages.Truncate
+    | messages.LogicalMessage
+)
 """The messages inside a transaction; each has an `xid` if the transaction is streamed."""
 
 # Bits of the flag bytes, from proto.c
@@ -51,14 +45,14 @@ _REPLICA_IDENTITIES = "dnfi"
 # Message: flags (1 = transactional), LSN, prefix, length, content
 
 
-def _decode_message(r: Reader, xid: int | None) -> LogicalMessage:
+def _decode_message(r: Reader, xid: int | None) -> messages.LogicalMessage:
     flags, lsn = r.unpack(_FLAGS_LSN)
     transactional = known_bits(r, flags, _TRANSACTIONAL) == _TRANSACTIONAL
     prefix = r.cstring()
-    return LogicalMessage(transactional, Lsn(lsn), prefix, r.take(r.uint32()), xid)
+    return messages.LogicalMessage(transactional, Lsn(lsn), prefix, r.take(r.uint32()), xid)
 
 
-def _encode_message(w: Writer, m: LogicalMessage) -> None:
+def _encode_message(w: Writer, m: messages.LogicalMessage) -> None:
     w.pack(_FLAGS_LSN, _TRANSACTIONAL if m.transactional else 0, m.lsn)
     w.cstring(m.prefix)
     w.uint32(len(m.content))
@@ -69,16 +63,16 @@ def _encode_message(w: Writer, m: LogicalMessage) -> None:
 # column its flags (1 = part of the replica identity), name, type's OID, type modifier
 
 
-def _decode_relation(r: Reader, xid: int | None) -> Relation:
+def _decode_relation(r: Reader, xid: int | None) -> messages.Relation:
     relation_id, namespace, name = r.uint32(), r.cstring(), r.cstring()
     identity = _replica_identity(r, chr(r.uint8()))
     count = r.uint16()
     r.check_count(count, _COLUMN_LEAST_BYTES)
     columns = tuple(_decode_column(r) for _ in range(count))
-    return Relation(relation_id, namespace, name, identity, columns, xid)
+    return messages.Relation(relation_id, namespace, name, identity, columns, xid)
 
 
-def _encode_relation(w: Writer, m: Relation) -> None:
+def _encode_relation(w: Writer, m: messages.Relation) -> None:
     w.uint32(m.relation_id)
     w.cstring(m.namespace)
     w.cstring(m.name)
@@ -88,14 +82,14 @@ def _encode_relation(w: Writer, m: Relation) -> None:
         _encode_column(w, column)
 
 
-def _decode_column(r: Reader) -> Column:
+def _decode_column(r: Reader) -> messages.Column:
     is_key = known_bits(r, r.uint8(), _REPLICA_IDENTITY) == _REPLICA_IDENTITY
     name = r.cstring()
     type_oid, typmod = r.unpack(_OID_TYPMOD)
-    return Column(name, type_oid, typmod, is_key)
+    return messages.Column(name, type_oid, typmod, is_key)
 
 
-def _encode_column(w: Writer, column: Column) -> None:
+def _encode_column(w: Writer, column: messages.Column) -> None:
     w.uint8(_REPLICA_IDENTITY if column.is_key else 0)
     w.cstring(column.name)
     w.pack(_OID_TYPMOD, column.type_oid, column.typmod)
@@ -110,11 +104,11 @@ def _replica_identity(cursor: Reader | Writer, identity: str) -> str:
 # Type: OID, namespace (empty for pg_catalog), name
 
 
-def _decode_type(r: Reader, xid: int | None) -> Type:
-    return Type(r.uint32(), r.cstring(), r.cstring(), xid)
+def _decode_type(r: Reader, xid: int | None) -> messages.Type:
+    return messages.Type(r.uint32(), r.cstring(), r.cstring(), xid)
 
 
-def _encode_type(w: Writer, m: Type) -> None:
+def _encode_type(w: Writer, m: messages.Type) -> None:
     w.uint32(m.type_oid)
     w.cstring(m.namespace)
     w.cstring(m.name)
@@ -123,13 +117,13 @@ def _encode_type(w: Writer, m: Type) -> None:
 # Insert: relation's OID, 'N' tuple
 
 
-def _decode_insert(r: Reader, xid: int | None) -> Insert:
+def _decode_insert(r: Reader, xid: int | None) -> messages.Insert:
     relation_id = r.uint32()
     _part(r, b"N")
-    return Insert(relation_id, _decode_tuple(r), xid)
+    return messages.Insert(relation_id, _decode_tuple(r), xid)
 
 
-def _encode_insert(w: Writer, m: Insert) -> None:
+def _encode_insert(w: Writer, m: messages.Insert) -> None:
     w.uint32(m.relation_id)
     w.raw(b"N")
     _encode_tuple(w, m.new_tuple)
@@ -138,7 +132,7 @@ def _encode_insert(w: Writer, m: Insert) -> None:
 # Update: relation's OID, optionally 'K' tuple or 'O' tuple, 'N' tuple
 
 
-def _decode_update(r: Reader, xid: int | None) -> Update:
+def _decode_update(r: Reader, xid: int | None) -> messages.Update:
     relation_id = r.uint32()
     key_tuple = old_tuple = None
     part = _part(r, b"KON")
@@ -148,10 +142,10 @@ def _decode_update(r: Reader, xid: int | None) -> Update:
         old_tuple = _decode_tuple(r)
     if part != b"N":
         _part(r, b"N")
-    return Update(relation_id, _decode_tuple(r), key_tuple, old_tuple, xid)
+    return messages.Update(relation_id, _decode_tuple(r), key_tuple, old_tuple, xid)
 
 
-def _encode_update(w: Writer, m: Update) -> None:
+def _encode_update(w: Writer, m: messages.Update) -> None:
     w.uint32(m.relation_id)
     if m.key_tuple is not None or m.old_tuple is not None:
         _encode_key_or_old(w, m)
@@ -162,14 +156,14 @@ def _encode_update(w: Writer, m: Update) -> None:
 # Delete: relation's OID, 'K' tuple or 'O' tuple
 
 
-def _decode_delete(r: Reader, xid: int | None) -> Delete:
+def _decode_delete(r: Reader, xid: int | None) -> messages.Delete:
     relation_id = r.uint32()
     if _part(r, b"KO") == b"K":
-        return Delete(relation_id, key_tuple=_decode_tuple(r), xid=xid)
-    return Delete(relation_id, old_tuple=_decode_tuple(r), xid=xid)
+        return messages.Delete(relation_id, key_tuple=_decode_tuple(r), xid=xid)
+    return messages.Delete(relation_id, old_tuple=_decode_tuple(r), xid=xid)
 
 
-def _encode_delete(w: Writer, m: Delete) -> None:
+def _encode_delete(w: Writer, m: messages.Delete) -> None:
     w.uint32(m.relation_id)
     _encode_key_or_old(w, m)
 
@@ -181,7 +175,7 @@ def _part(r: Reader, allowed: bytes) -> bytes:
     return part
 
 
-def _encode_key_or_old(w: Writer, m: Update | Delete) -> None:
+def _encode_key_or_old(w: Writer, m: messages.Update | messages.Delete) -> None:
     if m.key_tuple is not None and m.old_tuple is None:
         w.raw(b"K")
         _encode_tuple(w, m.key_tuple)
@@ -195,15 +189,15 @@ def _encode_key_or_old(w: Writer, m: Update | Delete) -> None:
 # Truncate: number of relations, flags (1 = CASCADE, 2 = RESTART IDENTITY), the relations' OIDs
 
 
-def _decode_truncate(r: Reader, xid: int | None) -> Truncate:
+def _decode_truncate(r: Reader, xid: int | None) -> messages.Truncate:
     count, flags = r.uint32(), r.uint8()
     known_bits(r, flags, _CASCADE | _RESTART_IDENTITY)
     r.check_count(count, 4)
     relation_ids = tuple(r.uint32() for _ in range(count))
-    return Truncate(relation_ids, bool(flags & _CASCADE), bool(flags & _RESTART_IDENTITY), xid)
+    return messages.Truncate(relation_ids, bool(flags & _CASCADE), bool(flags & _RESTART_IDENTITY), xid)
 
 
-def _encode_truncate(w: Writer, m: Truncate) -> None:
+def _encode_truncate(w: Writer, m: messages.Truncate) -> None:
     w.uint32(len(m.relation_ids))
     w.uint8((_CASCADE if m.cascade else 0) | (_RESTART_IDENTITY if m.restart_identity else 0))
     for relation_id in m.relation_ids:
@@ -213,39 +207,39 @@ def _encode_truncate(w: Writer, m: Truncate) -> None:
 # TupleData: number of columns, and for each its kind and, for text and binary, length and bytes
 
 
-def _decode_tuple(r: Reader) -> Tuple:
+def _decode_tuple(r: Reader) -> messages.Tuple:
     count = r.uint16()
     r.check_count(count, 1)
     return tuple(_decode_value(r) for _ in range(count))
 
 
-def _decode_value(r: Reader) -> Value:
+def _decode_value(r: Reader) -> messages.Value:
     byte = r.uint8()
-    if (value := VALUES_WITHOUT_DATA.get(byte)) is not None:
+    if (value := messages.VALUES_WITHOUT_DATA.get(byte)) is not None:
         return value
-    kind = VALUE_KINDS.get(byte)
+    kind = messages.VALUE_KINDS.get(byte)
     if kind is None:
         r.fail(f"unrecognized data representation type {chr(byte)!r}")
-    return Value(kind, r.take(r.int32()))
+    return messages.Value(kind, r.take(r.int32()))
 
 
-def _encode_tuple(w: Writer, values: Tuple) -> None:
+def _encode_tuple(w: Writer, values: messages.Tuple) -> None:
     w.uint16(len(values))
     for value in values:
         w.raw(value.kind.value)
-        if value.kind.value[0] not in VALUES_WITHOUT_DATA:
+        if value.kind.value[0] not in messages.VALUES_WITHOUT_DATA:
             w.int32(len(value.data))
             w.raw(value.data)
         elif value.data:
             w.fail(f"a value of kind {value.kind.name} has no data")
 
 
-CODECS: tuple[Codec[Callable[[Reader, int | None], Message]], ...] = (
-    Codec(b"M", "MESSAGE", LogicalMessage, _decode_message, _encode_message),
-    Codec(b"R", "RELATION", Relation, _decode_relation, _encode_relation),
-    Codec(b"Y", "TYPE", Type, _decode_type, _encode_type),
-    Codec(b"I", "INSERT", Insert, _decode_insert, _encode_insert),
-    Codec(b"U", "UPDATE", Update, _decode_update, _encode_update),
-    Codec(b"D", "DELETE", Delete, _decode_delete, _encode_delete),
-    Codec(b"T", "TRUNCATE", Truncate, _decode_truncate, _encode_truncate),
+CODECS: tuple[Codec[Callable[[Reader, int | None], messages.Message]], ...] = (
+    Codec(b"M", "MESSAGE", messages.LogicalMessage, _decode_message, _encode_message),
+    Codec(b"R", "RELATION", messages.Relation, _decode_relation, _encode_relation),
+    Codec(b"Y", "TYPE", messages.Type, _decode_type, _encode_type),
+    Codec(b"I", "INSERT", messages.Insert, _decode_insert, _encode_insert),
+    Codec(b"U", "UPDATE", messages.Update, _decode_update, _encode_update),
+    Codec(b"D", "DELETE", messages.Delete, _decode_delete, _encode_delete),
+    Codec(b"T", "TRUNCATE", messages.Truncate, _decode_truncate, _encode_truncate),
 )

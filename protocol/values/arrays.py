@@ -13,22 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.values.value_array import (
-    PADDING,
-    BadValueError,
-    Bools,
-    Bytes,
-    Ints,
-    MalformedValue,
-    Reader,
-    Unrepresentable,
-    ValueArray,
-    flat,
-    indices_of,
-    merge,
-    numbers_at,
-    refuse,
-)
+from protocol.values import value_array
+from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, Reader, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +58,10 @@ def _lists(
     if len(present):
         present_values = values if len(present) == len(null) else values.select(present)
         try:
-            items = merge([(present, read_element(present_values, element, policy))], len(null), element.arrow)
-        except BadValueError as fault:
+            items = value_array.merge(
+                [(present, read_element(present_values, element, policy))], len(null), element.arrow
+            )
+        except value_array.BadValueError as fault:
             place = int(present[fault.index])
             fault.index = _owner(offsets, place)
             fault.reason = f"element {place - offsets[fault.index] + 1}: {fault.reason}"
@@ -97,7 +85,9 @@ def _counted(counts: Ints | Bools) -> Ints:
 def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Callable[[int], str]) -> Bools | None:
     """Refuse arrays of several dimensions, and those that do not start at 1; return which are to become NULL."""
     refused = nested | shifted
-    return refuse(refused, policy, text_of, MORE_DIMENSIONS if nested[refused.argmax()] else OTHER_LOWER_BOUND)
+    return value_array.refuse(
+        refused, policy, text_of, MORE_DIMENSIONS if nested[refused.argmax()] else OTHER_LOWER_BOUND
+    )
 
 
 # Text form: array_out
@@ -115,7 +105,7 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, re
     shifted &= braced.lengths > len("{}")
     nulls = _refuse(nested, shifted, policy, values.show)
     inside = ValueArray(values.data, braced.starts + 1, np.where(nested | shifted, 0, braced.lengths - 2))
-    bounds, content = flat(inside.gather())
+    bounds, content = value_array.flat(inside.gather())
     try:
         elements = _split(bounds, content, ord(type_.delimiter))
     except _NoElementsError as error:
@@ -188,7 +178,7 @@ def _split(bounds: Ints, content: Bytes, delimiter: int) -> _Elements:
     kept = ~quote
     kept[escapes] = False
     before = _counted(kept)
-    unescaped = np.zeros(int(before[-1]) + PADDING, np.uint8)
+    unescaped = np.zeros(int(before[-1]) + value_array.PADDING, np.uint8)
     unescaped[: before[-1]] = content[kept]
     values = ValueArray(unescaped, before[starts], before[ends] - before[starts])
     null = ~quoted & (values.lengths == 4) & (values.numbers("u4") == _NULL)
@@ -234,7 +224,7 @@ def read_binary(
     nulls = _refuse(dimensions > 1, shifted, policy, lambda i: _shown(values, i, type_, read_element))
     held = has_one & ~shifted
     offsets = _counted(np.where(held, header[:, 3], 0))
-    with indices_of(np.flatnonzero(held)):
+    with value_array.indices_of(np.flatnonzero(held)):
         starts, lengths = _find_elements(values.select(held), header[held, 3])
     elements = _Elements(offsets, ValueArray(values.data, starts, lengths), lengths < 0)
     return _lists(elements, nulls, type_, policy, read_element)
@@ -259,7 +249,7 @@ def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Read
             place += max(length, 0)
             if place > len(raw):
                 raise _overrun(index, len(shown))
-    except (struct.error, BadValueError):
+    except (struct.error, value_array.BadValueError):
         return f"\\x{raw[:_SHOWN_BYTES].hex()}"
     rows = [math.prod(sizes[i:]) for i in range(dimensions)]  # number of elements in a row of each dimension
     for i, text in enumerate(shown):
@@ -277,13 +267,13 @@ def _find_elements(arrays: ValueArray, sizes: Ints) -> tuple[Ints, Ints]:
     ends = arrays.starts + arrays.lengths
     offsets = _counted(sizes)
     # Without NULLs, arrays of a type of fixed width need no walk: the position of each length is known.
-    width = np.maximum(numbers_at(data, first, "i4"), 0).astype(np.int64)
+    width = np.maximum(value_array.numbers_at(data, first, "i4"), 0).astype(np.int64)
     stride = _LENGTH_BYTES + width
     if (first + sizes * stride == ends).all():
         strides = np.repeat(stride, sizes)
         nth = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
         starts = np.repeat(first, sizes) + nth * strides + _LENGTH_BYTES
-        lengths = numbers_at(data, starts - _LENGTH_BYTES, "i4").astype(np.int64)
+        lengths = value_array.numbers_at(data, starts - _LENGTH_BYTES, "i4").astype(np.int64)
         if (lengths == strides - _LENGTH_BYTES).all():
             return starts, lengths
     return _walk(data, first, ends, sizes, offsets)
@@ -297,7 +287,7 @@ def _walk(data: Bytes, places: Ints, ends: Ints, sizes: Ints, offsets: Ints) -> 
     places, ends, sizes, slots = places[order], ends[order], sizes[order], offsets[:-1][order]
     nth = 0
     while (left := int(np.count_nonzero(sizes > nth))) >= _FEW_ARRAYS:
-        read_sizes = numbers_at(data, places[:left], "i4").astype(np.int64)
+        read_sizes = value_array.numbers_at(data, places[:left], "i4").astype(np.int64)
         places[:left] += _LENGTH_BYTES
         starts[slots[:left] + nth] = places[:left]
         lengths[slots[:left] + nth] = read_sizes

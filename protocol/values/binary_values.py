@@ -12,20 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import numeric, output
+from protocol.values import numeric, output, value_array
 from protocol.values.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
 from protocol.values.types import ColumnType, Kind
-from protocol.values.value_array import (
-    MalformedValue,
-    Reader,
-    Unrepresentable,
-    ValueArray,
-    flat,
-    per_distinct,
-    primitive,
-    refuse,
-    strings_of,
-)
+from protocol.values.value_array import MalformedValue, Reader, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +68,7 @@ def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -
 def read_number(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Read numbers that have the Arrow type's layout; an oid, which is unsigned, becomes wider."""
     numbers = _numbers(values, type_)
-    return primitive(type_.arrow, numbers.astype(np.int64) if type_.kind is Kind.OID else numbers)
+    return value_array.primitive(type_.arrow, numbers.astype(np.int64) if type_.kind is Kind.OID else numbers)
 
 
 def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -86,7 +76,7 @@ def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) 
     numbers = _numbers(values, type_)
     if (nan := np.isnan(numbers)).any():
         numbers[nan] = np.nan
-    return primitive(type_.arrow, numbers)
+    return value_array.primitive(type_.arrow, numbers)
 
 
 def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -98,9 +88,9 @@ def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
     """Read days since 2000-01-01; the least and the greatest number are the infinities."""
     days = _numbers(values, type_)
     outside = (days < MIN_DAYS - _DAYS_1970_TO_2000) | (days > MAX_DAYS - _DAYS_1970_TO_2000)
-    nulls = refuse(outside, policy, lambda i: output.date_text(values.raw(i)), OUTSIDE_YEARS)
+    nulls = value_array.refuse(outside, policy, lambda i: output.date_text(values.raw(i)), OUTSIDE_YEARS)
     days += _DAYS_1970_TO_2000  # values that wrap around were refused
-    return primitive(type_.arrow, days, nulls)
+    return value_array.primitive(type_.arrow, days, nulls)
 
 
 def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -108,9 +98,9 @@ def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentabl
     text = output.timestamp_text if type_.kind is Kind.TIMESTAMP else output.timestamptz_text
     usecs = _numbers(values, type_)
     outside = (usecs < MIN_USECS - _USECS_1970_TO_2000) | (usecs > MAX_USECS - _USECS_1970_TO_2000)
-    nulls = refuse(outside, policy, lambda i: text(values.raw(i)), OUTSIDE_YEARS)
+    nulls = value_array.refuse(outside, policy, lambda i: text(values.raw(i)), OUTSIDE_YEARS)
     usecs += _USECS_1970_TO_2000
-    return primitive(type_.arrow, usecs, nulls)
+    return value_array.primitive(type_.arrow, usecs, nulls)
 
 
 def read_versioned(values: ValueArray, _type: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -135,7 +125,7 @@ def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresent
     values.expect_length(width, type_.label)
     text = np.tile(pattern, (len(values), 1))
     text[:, digits] = _HEX_PAIRS[values.blocks(width)].reshape(len(values), len(digits))
-    return strings_of(np.arange(len(values) + 1) * len(pattern), text.reshape(-1), pa.string())
+    return value_array.strings_of(np.arange(len(values) + 1) * len(pattern), text.reshape(-1), pa.string())
 
 
 def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -144,7 +134,7 @@ def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) ->
     wrong = (values.lengths < 4) | (bits < 0) | ((bits + 7) // 8 != values.lengths - 4)
     if wrong.any():
         raise MalformedValue(int(wrong.argmax()), "its size does not agree with its number of bits")
-    offsets, packed = flat(values.without_prefix(4).gather())
+    offsets, packed = value_array.flat(values.without_prefix(4).gather())
     digits = np.unpackbits(packed) + np.uint8(ord("0"))
     return ValueArray(digits, offsets[:-1] * 8, bits).gather(pa.string())
 
@@ -174,14 +164,14 @@ def _clock(usecs: npt.NDArray[np.int64]) -> pa.Array:
         index = int(outside.argmax())
         raise MalformedValue(index, f"{usecs[index]} microseconds is not a time of day")
     midnight = usecs == output.USECS_PER_DAY  # 24:00:00, which Arrow does not have
-    written = primitive(pa.time64("us"), np.where(midnight, 0, usecs)).cast(pa.string())
+    written = value_array.primitive(pa.time64("us"), np.where(midnight, 0, usecs)).cast(pa.string())
     trimmed = pc.utf8_rtrim(pc.utf8_rtrim(written, "0"), ".")  # all have six digits after the point
     return pc.if_else(pa.array(midnight), output.clock(output.USECS_PER_DAY), trimmed)
 
 
 def _by_output(function: Callable[[bytes], str]) -> Reader:
     def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
-        return per_distinct(values, function, type_.label)
+        return value_array.per_distinct(values, function, type_.label)
 
     return read
 
@@ -190,7 +180,7 @@ def _by_output_of_subtype(function: Callable[[bytes, ColumnType], str]) -> Reade
     def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
         subtype = type_.element
         assert subtype is not None  # noqa: S101 - resolve gives every (multi)range its subtype
-        return per_distinct(values, lambda raw: function(raw, subtype), type_.label)
+        return value_array.per_distinct(values, lambda raw: function(raw, subtype), type_.label)
 
     return read
 

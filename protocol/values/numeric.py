@@ -14,23 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.values import value_array
 from protocol.values.output import NUMERIC_NEG, NUMERIC_SPECIAL
 from protocol.values.text_values import NOT_A_DECIMAL, to_decimal
-from protocol.values.value_array import (
-    Bools,
-    Bytes,
-    Ints,
-    MalformedValue,
-    TooLargeError,
-    Unrepresentable,
-    ValueArray,
-    attempt,
-    indices_of,
-    numbers_at,
-    primitive,
-    read_selected,
-    refuse,
-)
+from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, TooLargeError, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from protocol.values.types import ColumnType
@@ -84,18 +71,18 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
     """Read numerics whose precision and scale decimal128 can have."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
-    refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
+    value_array.refuse(special, policy, lambda i: NUMERIC_SPECIAL[int(header.sign[i])], NOT_A_DECIMAL)
 
     def read(usual: ValueArray) -> pa.Array:
         of_some = header if len(usual) == len(values) else header.of(~special)
         if type_.arrow.precision <= _INT64_PRECISION:
             return _decimals(usual, of_some, type_.arrow)
         texts = _texts(usual, of_some)
-        return attempt(
+        return value_array.attempt(
             lambda t: to_decimal(t, type_.arrow), texts, lambda i: f"{texts[i]} is not a valid {type_.arrow}"
         )
 
-    return read_selected(values, ~special, type_.arrow, read)
+    return value_array.read_selected(values, ~special, type_.arrow, read)
 
 
 class _Places(NamedTuple):
@@ -152,7 +139,7 @@ def _decimals(values: ValueArray, header: _Header, arrow: pa.DataType) -> pa.Arr
     halves = np.empty((len(values), 2), np.int64)  # the halves of 128 bits, the lower first
     halves[:, 0] = total
     halves[:, 1] = total >> 63
-    return primitive(arrow, halves)
+    return value_array.primitive(arrow, halves)
 
 
 def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
@@ -161,7 +148,7 @@ def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable
     special = header.sign > NUMERIC_NEG
     if not special.any():
         return _texts(values, header)
-    finite = read_selected(values, ~special, pa.string(), lambda usual: _texts(usual, header.of(~special)))
+    finite = value_array.read_selected(values, ~special, pa.string(), lambda usual: _texts(usual, header.of(~special)))
     names = [NUMERIC_SPECIAL.get(sign) for sign in header.sign.tolist()]
     return pc.coalesce(finite, pa.array(names, pa.string()))
 
@@ -195,7 +182,7 @@ def _texts(values: ValueArray, header: _Header) -> pa.Array:
 def _texts_of_halves(values: ValueArray, header: _Header) -> pa.Array:
     halves = []
     for half in np.array_split(np.arange(len(values)), 2):
-        with indices_of(half):
+        with value_array.indices_of(half):
             halves.append(_texts(values.select(half), header.of(half)))
     return pa.concat_arrays(halves)
 
@@ -210,7 +197,7 @@ def _write_groups(values: ValueArray, header: _Header, text: Bytes, blocks: Ints
     stored = np.flatnonzero((which >= 0) & (which < header.ndigits[owner]))
     digit = np.zeros(len(owner), np.int64)
     places = values.starts[owner[stored]] + 2 * which[stored]
-    digit[stored] = numbers_at(values.data, places, "i2", _HEADER_BYTES)
+    digit[stored] = value_array.numbers_at(values.data, places, "i2", _HEADER_BYTES)
     wrong = (digit < 0) | (digit > _MAX_DIGIT)
     if wrong.any():
         raise _no_numeric(values, int(owner[wrong.argmax()]), "numeric")

@@ -15,20 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.values import value_array
 from protocol.values.types import ColumnType, Kind
-from protocol.values.value_array import (
-    Bools,
-    MalformedValue,
-    Reader,
-    Unrepresentable,
-    ValueArray,
-    attempt,
-    flat,
-    primitive,
-    read_selected,
-    refuse,
-    strings_of,
-)
+from protocol.values.value_array import Bools, MalformedValue, Reader, Unrepresentable, ValueArray
 
 OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
 NOT_A_DECIMAL: Final = "the column holds finite numbers only"
@@ -93,8 +82,10 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
     for index in np.flatnonzero(special).tolist():
         if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
             raise MalformedValue(index, f"{values.show(index)} is not a valid numeric")
-    refuse(special, policy, values.show, NOT_A_DECIMAL)
-    return read_selected(values, ~special, type_.arrow, lambda usual: _cast_digits(usual, type_, to_decimal))
+    value_array.refuse(special, policy, values.show, NOT_A_DECIMAL)
+    return value_array.read_selected(
+        values, ~special, type_.arrow, lambda usual: _cast_digits(usual, type_, to_decimal)
+    )
 
 
 def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -113,13 +104,13 @@ def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) 
     if wrong.any():
         index = int(wrong.argmax())
         raise MalformedValue(index, f"{values.show(index)} is not a bytea in hexadecimal form")
-    offsets, digits = flat(values.without_prefix(2).gather())
+    offsets, digits = value_array.flat(values.without_prefix(2).gather())
     content = _BYTE_OF_PAIR[digits.view(np.uint16)]
     if content.max(initial=0) == _NO_BYTE:
         place = 2 * (content == _NO_BYTE).argmax()
         index = int(np.searchsorted(offsets, place, side="right")) - 1
         raise MalformedValue(index, f"{values.show(index)} has a character that is not a hexadecimal digit")
-    return strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
+    return value_array.strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
 def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -139,8 +130,10 @@ def _read_temporal(values: ValueArray, usual: Bools, type_: ColumnType, policy: 
     for index in np.flatnonzero(~usual).tolist():
         if not _FORM[type_.kind].fullmatch(values.raw(index)):
             raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
-    refuse(~usual, policy, values.show, OUTSIDE_YEARS)
-    return read_selected(values, usual, type_.arrow, lambda usual_values: _read_usual(usual_values, type_, policy))
+    value_array.refuse(~usual, policy, values.show, OUTSIDE_YEARS)
+    return value_array.read_selected(
+        values, usual, type_.arrow, lambda usual_values: _read_usual(usual_values, type_, policy)
+    )
 
 
 def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
@@ -149,13 +142,13 @@ def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
     numbers = np.frombuffer(moments.buffers()[1], "i4" if days else "i8", len(moments))
     # Arrow accepts the year 0, and a zone may move a timestamp out of the years 1 to 9999.
     outside = (numbers < (MIN_DAYS if days else MIN_USECS)) | (numbers > (MAX_DAYS if days else MAX_USECS))
-    nulls = refuse(outside, policy, values.show, OUTSIDE_YEARS)
-    return moments if nulls is None else primitive(type_.arrow, numbers, nulls)
+    nulls = value_array.refuse(outside, policy, values.show, OUTSIDE_YEARS)
+    return moments if nulls is None else value_array.primitive(type_.arrow, numbers, nulls)
 
 
 def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     strings = values.gather(pa.string())
-    offsets, characters = flat(strings)
+    offsets, characters = value_array.flat(strings)
     # Arrow also accepts plus signs, exponents and 0x. The codes of '-', '.' and the digits are consecutive but for '/',
     # which Arrow refuses.
     if len(characters) and (characters.min() < ord("-") or characters.max() > ord("9")):
@@ -166,7 +159,7 @@ def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.ca
 
 
 def _cast(strings: pa.Array, values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
-    return attempt(
+    return value_array.attempt(
         lambda texts: cast(texts, type_.arrow), strings, lambda i: f"{values.show(i)} is not a valid {type_.label}"
     )
 

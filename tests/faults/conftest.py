@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.service import daemon as daemon_module
+from bridge.runtime import process, threads
 from bridge.spark.driver import Driver
 from tests.faults.lives import Lives
 from tests.faults.on_call import SETUP, OnCall
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def on_call(publisher, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., OnCall]]:
     """Makes a daemon on a Spark session, or with tables in memory; both tables are copied, and followed."""
-    for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
-        monkeypatch.setattr(daemon_module, name, lambda: None)
+    monkeypatch.setattr(process, "keep_freed", lambda: None)
+    monkeypatch.setattr(threads, "share_interpreter", lambda: None)
     monkeypatch.setattr(Driver, "stop", lambda *_: None)
     with ExitStack() as stack:
 

@@ -85,7 +85,7 @@ def test_memory_that_is_not_there(tmp_path, monkeypatch):
         config = load(file)
         driver = driver_for(config.spark.master)
         needed = driver.memory_bytes(config.spark.conf) + OWN_BYTES
-        monkeypatch.setattr(daemon, "available_bytes", lambda: 32 << 30)
+        monkeypatch.setattr(process, "available_bytes", lambda: 32 << 30)
         log = mock.Mock()
         of_daemon: Any = SimpleNamespace(_config=config, _driver=driver, _log=log)
         daemon.Daemon._check_memory(of_daemon)

@@ -15,8 +15,7 @@ import psycopg
 
 from bridge.catalog.catalog_rows import owner_of
 from bridge.receive.connection import connect, follow_encoding, translated
-from bridge.runtime import remedies
-from bridge.runtime.errors import PublisherError, StreamError
+from bridge.runtime import errors, remedies
 from protocol.codec.walsender import PgoutputOptions, option_texts
 from protocol.lsn import Lsn
 
@@ -38,7 +37,7 @@ def behind(finish_lsn: Lsn) -> Lsn:
 
 
 def passes(
-    error: StreamError,
+    error: errors.StreamError,
     subscription: Subscription,
     options: PgoutputOptions,
     catalog: Catalog,
@@ -64,7 +63,7 @@ def passes(
 
 
 def name_culprit(
-    error: StreamError,
+    error: errors.StreamError,
     subscription: Subscription,
     options: PgoutputOptions | None,
     catalog: Catalog,
@@ -92,7 +91,7 @@ def name_culprit(
 
 
 def _culprit(
-    error: StreamError, subscription: Subscription, options: PgoutputOptions, log: FilteringBoundLogger
+    error: errors.StreamError, subscription: Subscription, options: PgoutputOptions, log: FilteringBoundLogger
 ) -> Lsn | None:
     """The finish LSN of the transaction that the server could not send; None if it is not known.
 
@@ -106,7 +105,7 @@ def _culprit(
             *(subscription.connection, subscription.slot_name, options, error.after, error.sqlstate),
             application_name=subscription.name,
         )
-    except PublisherError as failure:
+    except errors.PublisherError as failure:
         log.warning("the transaction that the publisher could not send is not known", reason=str(failure))
         return None
 

@@ -21,9 +21,7 @@ from bridge.catalog.catalog_rows import owner_of
 from bridge.receive.connection import follow_encoding, translated
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream.copy_both import StreamEnded, copy_both
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import BridgeError, PublisherError, StreamError
-from bridge.runtime.threads import RECEIVING, yield_to_others
+from bridge.runtime import errors, faults, remedies, threads
 from protocol.codec import walsender
 from protocol.errors import MalformedMessage, ProtocolError
 from protocol.lsn import POSTGRES_EPOCH_S, Lsn
@@ -199,7 +197,7 @@ class WalReceiver:
         self._copy_both.wake()
 
     def _run(self) -> None:
-        yield_to_others(RECEIVING)
+        threads.yield_to_others(threads.RECEIVING)
         try:
             timeout = WalReceiverTimeout(self._stream.timeout_s, time.monotonic())
             while not self._stop.is_set():
@@ -225,12 +223,12 @@ class WalReceiver:
             )
         except (psycopg.Error, OSError) as error:
             self._queue.fail(self._lost(error))
-        except (BridgeError, ProtocolError) as error:
+        except (errors.BridgeError, ProtocolError) as error:
             self._queue.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
 
-    def _lost(self, error: psycopg.Error | OSError) -> PublisherError:
+    def _lost(self, error: psycopg.Error | OSError) -> errors.PublisherError:
         """The error for a connection that was lost: by the server's last words, if they are still to be read."""
         try:
             while len(self._copy_both.read()) or self._copy_both.wait(_LAST_WORDS_S):
@@ -243,7 +241,7 @@ class WalReceiver:
         doing = "the replication stream was lost"
         if isinstance(error, psycopg.Error):
             return translated(error, doing)
-        return PublisherError(f"{doing}: {error}", retry=True)
+        return errors.PublisherError(f"{doing}: {error}", retry=True)
 
     def _ping_or_time_out(self, timeout: WalReceiverTimeout) -> None:
         """Ping a server that has been silent for half of the timeout.
@@ -253,7 +251,7 @@ class WalReceiver:
         """
         now_s = time.monotonic()
         if timeout.expired(now_s):
-            raise PublisherError(
+            raise errors.PublisherError(
                 "terminating logical replication worker due to timeout: the publisher has not answered for "
                 f"{self._stream.timeout_s:g} s",
                 hint="if it needs longer for a large transaction, raise workers.wal_receiver_timeout_s",
@@ -376,7 +374,7 @@ class WalReceiver:
 
 def _stream_error(
     ended: StreamEnded, subscription: str, handed_over_lsn: Lsn, in_progress: Transaction | None = None
-) -> PublisherError:
+) -> errors.PublisherError:
     """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
     sqlstate = ended.sqlstate
     retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
@@ -388,6 +386,6 @@ def _stream_error(
         )
     message = f"the publisher ended the stream: {str(ended) or 'no reason given'}"
     if sqlstate is None or sqlstate[:2] in _NOT_CAUSED_BY_STREAMING or sqlstate == _UNDEFINED_OBJECT:
-        return PublisherError(message, hint=hint, retry=retry)
+        return errors.PublisherError(message, hint=hint, retry=retry)
     finish_lsn = in_progress.commit_lsn if in_progress is not None else None
-    return StreamError(message, sqlstate, handed_over_lsn, finish_lsn, hint=hint, retry=retry)
+    return errors.StreamError(message, sqlstate, handed_over_lsn, finish_lsn, hint=hint, retry=retry)

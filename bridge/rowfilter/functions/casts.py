@@ -8,25 +8,14 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.functions.dates import finite
+from bridge.rowfilter.types import typed
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_modifiers
 from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import (
-    COLLATABLE,
-    DATABASE_DEFAULT,
-    MAX_DIGITS,
-    SPARK_TYPES,
-    Digits,
-    Strength,
-    Typed,
-    failure,
-    spark_type,
-)
+from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Digits, Strength, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bridge.rowfilter.types.typed import Apply
 
 _INTEGER_DIGITS: Final = {"int2": 5, "int4": 10, "int8": 19}
 _LARGEST_FLOAT4: Final = 3.4028235677973366e38  # halfway between the largest float4 and the next power of two
@@ -43,7 +32,7 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     source = node.type
     if target == "numeric" and source in _INTEGER_DIGITS:
         digits = Digits(_INTEGER_DIGITS[source], 0)
-        type_ = spark_type("numeric", digits, at)
+        type_ = typed.spark_type("numeric", digits, at)
         return Typed("numeric", at, lambda column: column.cast(type_), (node,), digits)
     if source == "numeric":
         apply = _from_numeric(node, target)
@@ -53,7 +42,7 @@ def convert(node: Typed, target: str, at: int) -> Typed:
         apply = _CASTS.get((source, target))
     if apply is None:
         raise Refused(f"the cast from {shown(source)} to {shown(target)} is not translated", at)
-    strength = (node.strength or Strength(DATABASE_DEFAULT)) if target in COLLATABLE else None
+    strength = (node.strength or Strength(typed.DATABASE_DEFAULT)) if target in typed.COLLATABLE else None
     return Typed(target, at, apply, (node,), strength=strength)
 
 
@@ -83,7 +72,7 @@ def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, encoding: E
 
 def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
     precision, scale = (*modifiers, 0)[:2]
-    if not 1 <= precision <= MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
+    if not 1 <= precision <= typed.MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
         raise Refused(
             "numeric(precision, scale) is translated up to a precision of 38, with a scale from 0 to the precision", at
         )

@@ -14,16 +14,13 @@ from bridge.rowfilter.functions import numeric
 from bridge.rowfilter.types import literals
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_operator
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
-from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import STRINGS, Typed, collation_of, failure
+from bridge.rowfilter.types.pg_catalog import Signature, shown
+from bridge.rowfilter.types.typed import STRINGS, Apply, Typed, collation_of, failure
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply
 
     Operate = Callable[[str, syntax.Node, syntax.Node], Typed]
     """Translates an operator, given its name and its operands."""

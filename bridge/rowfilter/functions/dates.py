@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
-from bridge.rowfilter.types.pg_catalog import shown
-from bridge.rowfilter.types.typed import Constant, Digits, Typed, failure
+from bridge.rowfilter.types.pg_catalog import Signature, shown
+from bridge.rowfilter.types.typed import Apply, Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply
 
 _FIRST_DATE: Final = -2_440_588  # 4714-11-24 BC, Julian day 0
 _END_DATE: Final = 2_145_031_949  # 5874898-06-03, DATE_END_JULIAN

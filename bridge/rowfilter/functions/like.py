@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.typed import STRINGS, Collation, Constant, Typed, collation_of, constant
+from bridge.rowfilter.types.typed import STRINGS, Apply, Collation, Constant, Typed, collation_of, constant
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply
 
 _OPERATORS: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.types.typed import SPARK_TYPES, Constant, Digits, Typed, failure
+from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply
 
 INTEGERS: Final = frozenset({"int2", "int4", "int8"})
 FLOATS: Final = frozenset({"float4", "float8"})

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.typed import Constant, Typed, collation_of, failure, merged
+from bridge.rowfilter.types.typed import Apply, Constant, Typed, collation_of, failure, merged
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bridge.rowfilter.types.pg_catalog import Signature
-    from bridge.rowfilter.types.typed import Apply
 
 _LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # no string has as many characters

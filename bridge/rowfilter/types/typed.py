@@ -9,6 +9,7 @@ fails here, too (`failure`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,11 +21,10 @@ from protocol.values.pg_type import BUILTIN
 from protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from decimal import Decimal
 
-    Resolver = Callable[[str], Column]
-    Apply = Callable[..., Column]
+Resolver = Callable[[str], Column]
+Apply = Callable[..., Column]
 
 UNKNOWN: Final = "unknown"
 STRINGS: Final = frozenset({"text", "varchar", "bpchar"})

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JNetworkError
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.check.finding import passed
 from bridge.config.config import Config, Subscription
+from bridge.runtime import process, threads
 from bridge.runtime.errors import ConfigError, SparkLost
 from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module
@@ -30,8 +31,8 @@ from tests.bridge.made_daemon import SETUP, DyingWorker, wait_until
 def test_a_failing_subscription_makes_until_caught_up_fail(publisher, tables, tmp_path, monkeypatch):
     monkeypatch.setattr(Driver, "start", lambda *_, **__: tables)
     monkeypatch.setattr(Driver, "stop", lambda *_: None)
-    for name in ("keep_freed", "share_interpreter"):  # settings of the whole process
-        monkeypatch.setattr(module, name, lambda: None)
+    monkeypatch.setattr(process, "keep_freed", lambda: None)
+    monkeypatch.setattr(threads, "share_interpreter", lambda: None)
     given: dict[str, Any] = {"publications": ("pub",), "warehouse": str(tmp_path / "lake"), "slot_name": "nothing"}
     subscription = Subscription(name="sub", connection=publisher.conninfo, create_slot=False, **given)
     config = Config(state_dir=tmp_path / "state", subscription={"sub": subscription})
@@ -122,7 +123,7 @@ def test_the_exit_code_after_a_signal(supervised, monkeypatch, until_caught_up, 
     daemon, _ = supervised
     monkeypatch.setattr(Driver, "start", lambda *_, **__: object())
     monkeypatch.setattr(Driver, "stop", lambda *_: None)
-    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    monkeypatch.setattr(process, "keep_freed", lambda: None)
     daemon._until_caught_up = until_caught_up
     DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]
     timer = threading.Timer(1, daemon._signals._on_signal, (signal.SIGTERM, None))
@@ -141,7 +142,7 @@ def test_the_jvm_dies_again_and_again(supervised, monkeypatch):
     monkeypatch.setattr(Driver, "start", lambda *_, **__: started.pop())
     monkeypatch.setattr(Driver, "lost", lambda *_: "it was killed by SIGKILL")
     monkeypatch.setattr(Driver, "forget", lambda driver: driver)
-    monkeypatch.setattr(module, "keep_freed", lambda: None)
+    monkeypatch.setattr(process, "keep_freed", lambda: None)
     DyingWorker.ends = []
     with pytest.raises(SparkLost, match="has died 13 times within 10 minutes; the last time it was killed by SIGKILL"):
         daemon.run()

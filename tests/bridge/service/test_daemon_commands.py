@@ -22,7 +22,7 @@ from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
 from bridge.commands import drop
 from bridge.config import config
-from bridge.runtime import faults
+from bridge.runtime import faults, process, threads
 from bridge.runtime.errors import SparkLost
 from bridge.runtime.signals import StopSignals
 from bridge.service import daemon as module, subscriber
@@ -147,8 +147,10 @@ def life(tmp_path, pgbridge, monkeypatch):
     """A daemon with tables in memory, and a Spark that may be gone."""
     monkeypatch.setattr(stream_worker, "backoff_s", lambda _, longest_s: longest_s)
     monkeypatch.setattr(subscriber, "CommitLog", mock.MagicMock())
-    for name in ("WarmUp", "JvmWatch", "preflight", "keep_freed", "share_interpreter"):
-        monkeypatch.setattr(module, name, mock.MagicMock())
+    for place, name in (
+        (module, "WarmUp"), (module, "preflight"), (process, "keep_freed"), (threads, "share_interpreter"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, mock.MagicMock())
     monkeypatch.setattr(module, "JvmWatch", lambda *_: nullcontext())
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.2)
     monkeypatch.setattr(stream_worker, "_LOOK_INTERVAL_S", 0.1)
