@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from protocol.codec.change_messages import Change
 from protocol.codec.messages import (
     Begin,
     BeginPrepare,
@@ -36,6 +35,7 @@ from protocol.codec.messages import (
     Value,
     ValueKind,
 )
+from protocol.codec.pgoutput import Change
 from protocol.codec.walsender import PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from protocol.lsn import Lsn
 

@@ -1,6 +1,6 @@
 """Row messages -> Arrow columns, without Python per row or value: the bulk twin of `pgoutput`.
 
-All messages lie in one buffer, and their tuples are read column by column (`tuple_data`). A message that
+All messages lie in one buffer, and their tuples are read column by column (`decode_chunk`). A message that
 `pgoutput.decode` refuses is refused here; a property test compares the two.
 """
 
@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.bulk.decode_chunk import Column, DecodeChunk, decode_in_chunks
+from protocol.bulk.decode_chunk import Column, DecodeChunk, Tuples, decode_in_chunks
 from protocol.bulk.message_array import MessageArray
-from protocol.bulk.tuple_data import Tuples
 from protocol.codec.pgoutput import MESSAGE_TYPES
 from protocol.errors import MalformedMessage
 from protocol.values.value_array import Bools, Bytes, Ints, Unrepresentable, numbers_at

@@ -1,6 +1,6 @@
 """Assembles a pgoutput stream into whole transactions; a transaction leaves the assembler only when it has ended.
 
-`take` takes many messages at a time. Transactions that hold nothing but rows are found in bulk (`transaction_runs`);
+`take` takes many messages at a time. Transactions that hold nothing but rows are found in bulk (`RunFinder`);
 otherwise row messages stay undecoded, and the others, the control messages, are decoded one by one (`control`).
 
 A transaction comes whole (Begin … Commit, Begin Prepare … Prepare) or, while it is in progress, in segments between
@@ -17,13 +17,10 @@ import enum
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from protocol.codec import messages as m
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import decode_xlog_data
+from protocol.codec import messages as m, pgoutput, walsender
 from protocol.errors import UnexpectedMessage
 from protocol.stream.relations import RelationCache
-from protocol.stream.transaction_runs import RunFinder
-from protocol.stream.transactions import Ending, Transaction, TransactionRun
+from protocol.stream.transactions import Ending, RunFinder, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -143,8 +140,8 @@ class TransactionAssembler:
                 at = int(finder.controls[control - 1]) + 1
                 yield run
                 continue
-            payload = decode_xlog_data(messages[index]).payload
-            ended = self.control(decode(payload, in_stream=self.state is State.IN_STREAM))
+            payload = walsender.decode_xlog_data(messages[index]).payload
+            ended = self.control(pgoutput.decode(payload, in_stream=self.state is State.IN_STREAM))
             at = index + 1
             control += 1
             if ended is not None:

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import arrays, binary_values, text_values
-from protocol.values.types import ColumnType, Kind, Place
+from protocol.values import arrays, binary_values, text_values, types
 from protocol.values.value_array import Bools, UnheldValue, Unrepresentable, ValueArray, refuse
 
 
-def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_text(values: ValueArray, type_: types.ColumnType, policy: Unrepresentable) -> pa.Array:
     """Read values in text form, none of them NULL, into an array of type_.arrow.
 
     Raises:
@@ -31,13 +30,13 @@ def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
     """
     if not len(values):
         return pa.nulls(0, type_.arrow)
-    if type_.kind is Kind.ARRAY:
+    if type_.kind is types.Kind.ARRAY:
         return arrays.read_text(values, type_, policy, read_text)
     read = text_values.READERS.get(type_.kind, text_values.read_string)(values, type_, policy)
     return held(read, type_.place, policy)
 
 
-def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_binary(values: ValueArray, type_: types.ColumnType, policy: Unrepresentable) -> pa.Array:
     """Read values in binary form, none of them NULL, into an array of type_.arrow.
 
     If the type is not read in binary form, the values must be its text (`copy.copy_expression`).
@@ -51,7 +50,7 @@ def read_binary(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
         return pa.nulls(0, type_.arrow)
     if not type_.binary:
         return read_text(values, type_, policy)
-    if type_.kind is Kind.ARRAY and type_.element is not None:
+    if type_.kind is types.Kind.ARRAY and type_.element is not None:
         return arrays.read_binary(values, type_, type_.element.oid, policy, read_binary)
     return held(binary_values.READERS[type_.kind](values, type_, policy), type_.place, policy)
 
@@ -77,15 +76,15 @@ _BRACKETS: Final = r"[\[{]"
 _TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*+")(?P<name>:)?|(?P<number>-?\d[\d.]*)|(?P<open>[\[{])|(?P<close>[\]}])')
 
 
-def held(values: pa.Array, place: Place, policy: Unrepresentable) -> pa.Array:
+def held(values: pa.Array, place: types.Place, policy: Unrepresentable) -> pa.Array:
     """Values that stay what they are at their place; the others are NULL.
 
     Raises:
         UnheldValue: The policy is "error", and there is another one.
     """
-    if place is Place.COLUMN or not pa.types.is_string(values.type):
+    if place is types.Place.COLUMN or not pa.types.is_string(values.type):
         return values
-    if place is Place.VARIANT:
+    if place is types.Place.VARIANT:
         return _held_json(values, policy)
     refused: Bools = pc.is_in(values, _NULLS).to_numpy(zero_copy_only=False)
     nulls = refuse(refused, policy, lambda index: values[index].as_py(), AS_NULL)
