@@ -30,7 +30,7 @@ from benchmarks.disturbed import busy_s, stolen_s
 from benchmarks.processes import Meter, tree_cpu_s
 from bridge.config.config import load
 from bridge.runtime import log
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from bridge.service.daemon import Daemon
 from bridge.spark import session
 from bridge.spark.driver import Driver

@@ -18,7 +18,7 @@ from benchmarks.database import database, insert_lsn
 from benchmarks.measure import BenchmarkError
 from benchmarks.processes import tree_cpu_s
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.demo.child import Child
+from bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

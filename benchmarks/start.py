@@ -18,7 +18,7 @@ from benchmarks.disturbed import in_turn, stolen_s, undisturbed
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import NativeSubscriber
 from benchmarks.workloads import PUBLICATION, prepare_pgbench
-from bridge.demo.child import Child
+from bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

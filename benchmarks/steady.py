@@ -21,7 +21,7 @@ from benchmarks.latency import Latencies, Sample, lag_s, latencies
 from benchmarks.measure import BenchmarkError
 from benchmarks.processes import Meter, Usage
 from benchmarks.workloads import PUBLICATION, execute, prepare_pgbench
-from bridge.demo.child import Child
+from bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable

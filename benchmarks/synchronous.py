@@ -20,7 +20,7 @@ from benchmarks.disturbed import stolen_s
 from benchmarks.latency import Latencies
 from benchmarks.measure import BenchmarkError
 from benchmarks.workloads import PUBLICATION, execute
-from bridge.demo.child import Child
+from bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -94,18 +94,16 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "ALTER ROLE": _READABLE,
         "ALTER TABLE": _IDENTITY,
     },
-    "commands/drop.py": {
-        "enable the subscription": "bridge/commands/test_drop.py::test_drop_of_a_half_applied_batch",
-        "drop that slot": "remedies/test_of_a_subscription.py::test_a_slot_that_has_confirmed_prepared_transactions",
-    },
     "commands/refresh.py": {
+        "enable the subscription": "bridge/commands/test_refresh.py::test_drop_of_a_half_applied_batch",
+        "drop that slot": "remedies/test_of_a_subscription.py::test_a_slot_that_has_confirmed_prepared_transactions",
         "its tables are listed by": "remedies/test_of_a_subscription.py::test_a_table_that_is_not_known",
         "to remove it": _ADDED,
     },
     "config/config.py": {
         "write one with": "remedies/test_on_this_machine.py::test_no_configuration",
     },
-    "demo/folder.py": {
+    "demo/subscriber.py": {
         "choose a new folder": "remedies/test_on_this_machine.py::test_a_folder_that_is_no_demos",
     },
     "evolution/tracker.py": {
@@ -216,8 +214,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "source/slot_stream.py": {
         "run in the database": _MISSING,
     },
-    "spark/hints.py": {
-        "{what} run in Spark": "bridge/spark/test_hints.py::test_the_statement_is_run",
+    "spark/outcome.py": {
+        "{what} run in Spark": "bridge/spark/test_outcome.py::test_the_statement_is_run",
     },
     "sync/made_tables.py": {
         "to remove it": _ADDED,

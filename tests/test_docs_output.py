@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from bridge.commands import origin, publications, status
 from bridge.runtime import remedies
 from bridge.service.cli import app
+from bridge.service.replay import show
 from bridge.skipped.replay import Preview, RowPreview, TablePreview, lines_of
-from bridge.skipped.show import show
 from bridge.snapshots import snapshot
 from bridge.verify import command as verify
 from protocol.codec.messages import Column, Relation, Update

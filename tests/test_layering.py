@@ -169,7 +169,7 @@ RULES = (
         exempt=(
             "bridge/service/cli.py",
             "bridge/service/daemon.py",
-            "bridge/runtime/signals.py",
+            "bridge/runtime/supervisor.py",
             "bridge/spark/connect.py",
             "bridge/spark/driver.py",
             "bridge/spark/launch.py",

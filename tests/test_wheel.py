@@ -271,7 +271,7 @@ def test_every_module_can_be_imported(installed, tmp_path):
     code = (
         "import importlib, pkgutil, pgbridge.session\n"
         "for module in pkgutil.walk_packages(pgbridge.__path__, 'pgbridge.'): importlib.import_module(module.name)\n"
-        "from pgbridge.bridge.demo.child import _PROGRAM\n"
+        "from pgbridge.bridge.demo.subscriber import _PROGRAM\n"
         "print(_PROGRAM, pgbridge.session.start.__module__)"
     )
     assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge pgbridge.bridge.spark.session\n"

@@ -26,8 +26,7 @@ from bridge.lake.commit.change_frame import change_frame
 from bridge.lake.commit_errors import context_of, error_context
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown
-from bridge.spark.hints import summary
-from bridge.spark.outcome import is_lost
+from bridge.spark.outcome import is_lost, summary
 from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:

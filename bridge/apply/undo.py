@@ -17,7 +17,7 @@ from bridge.lake.commit import messages, restore
 from bridge.lake.table_position import has_committed
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
-from bridge.spark.hints import summary
+from bridge.spark.outcome import summary
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.change_schema import POSITION
-from bridge.batch.row_filters import MARKS
+from bridge.batch import change_schema, row_filters
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.evolution.tracker import TrackedState
@@ -304,7 +303,7 @@ def renaming(
     """
     positions = {column.name: i for i, column in enumerate(columns)}
     found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    found += [Renaming(name, name, arrow) for name, arrow in POSITION if name in names]
+    found += [Renaming(name, name, arrow) for name, arrow in change_schema.POSITION if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:
@@ -316,7 +315,7 @@ def renaming(
             continue
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
-        types |= dict.fromkeys(MARKS.values(), pa.string())
+        types |= dict.fromkeys(row_filters.MARKS.values(), pa.string())
         found += [
             Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch import projection, row_filters
-from bridge.batch.batch import inserts_only
+from bridge.batch import batch, projection, row_filters
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
@@ -208,7 +207,7 @@ class BlockDecoder:
         collector.columns, collector.key = kept_columns, kept_key
         if not len(rows):
             return
-        changed = not inserts_only(table) if operations is None else bool((operations != INSERT).any())
+        changed = not batch.inserts_only(table) if operations is None else bool((operations != INSERT).any())
         mode = subscribed.target.mode
         keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
         if changed and not collector.key and keyless:

@@ -19,10 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bridge.catalog import catalog_rows, commits
+from bridge.catalog import catalog_rows, commits, schema
 from bridge.catalog.catalog_rows import REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
 from bridge.catalog.database import Database
-from bridge.catalog.schema import migrate
 from bridge.runtime.errors import StateError
 from protocol.lsn import Lsn
 
@@ -62,7 +61,7 @@ class Catalog:
         self._advances = catalog_rows.OriginAdvances(self._transaction, self._ready_rels)
         try:
             with self._transaction() as db:
-                migrate(db)
+                schema.migrate(db)
         except StateError:
             self._database.close()
             raise

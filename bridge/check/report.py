@@ -18,9 +18,8 @@ from rich.text import Text
 import sql
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import is_running
-from bridge.check import machine
+from bridge.check import lake, machine
 from bridge.check.finding import Finding, Level, exit_code, failed
-from bridge.check.lake import check_catalogs, check_conf
 from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
 from bridge.lake.log.local_tables import local_folder
 from bridge.receive.connection import has_password, login
@@ -57,7 +56,7 @@ def collect(
         running, catalog = False, None
     on_machine += _machine(config, environment, running=running)
     findings_of: dict[str, list[Finding]] = {}
-    in_catalogs = check_catalogs(
+    in_catalogs = lake.check_catalogs(
         config.spark, [subscription.warehouse for subscription in subscriptions], running=running
     )
     with closing(catalog) if catalog is not None else nullcontext():
@@ -105,7 +104,7 @@ def _machine(config: Config, environment: Mapping[str, str], *, running: bool) -
     yield from machine.check_state_dir(config.state_dir)
     if config.http is not None:
         yield machine.check_http(config.http, running=running)
-    yield from check_conf(config.spark.conf)
+    yield from lake.check_conf(config.spark.conf)
 
 
 def _with_password(subscription: Subscription) -> list[str]:

@@ -23,18 +23,16 @@ from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.lake.forms import check_new_table
 from bridge.lake.log.local_tables import local_folder, real_location
 from bridge.publication.definitions import load_optional
-from bridge.receive.connection import conninfo_parameters
+from bridge.receive import connection, publications
 from bridge.receive.filter_server import FilterServer
-from bridge.receive.publications import apply_publications
 from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.runtime import errors, remedies
 from bridge.runtime.warehouse import unsupported_name
+from bridge.sync import made_tables, start
 from bridge.sync.catalog_look import CatalogLook
-from bridge.sync.made_tables import new_columns, shared_table
 from bridge.sync.server_check import refused_by
-from bridge.sync.start import shared_slot
 from bridge.targets.location import table_location
 from protocol.values.types import resolve
 
@@ -127,7 +125,7 @@ def _replication(subscription: Subscription, known: Known) -> Finding:
             slot_name = subscription.slot_name
             owner = known.owners.of_slot(server.system_identifier, slot_name, subscription.name, known.catalog)
             if owner is not None:
-                return failed("replication slot", shared_slot(slot_name, owner))
+                return failed("replication slot", start.shared_slot(slot_name, owner))
     except errors.PublisherError as error:
         return failed("replication", error)
     return passed("replication", f"the role may stream; system identifier {server.system_identifier}")
@@ -146,12 +144,14 @@ def _publications(
     definitions = load_optional(subscription.publication_definitions)
     names = subscription.publications
     try:
-        applied = apply_publications(publisher, names, definitions, followed=known.tables(subscription.name).keys())
+        applied = publications.apply_publications(
+            publisher, names, definitions, followed=known.tables(subscription.name).keys()
+        )
     except errors.PublicationError as error:
         yield failed(_DEFINITIONS if definitions is not None else "publications", error)
         if definitions is None:
             return
-        applied = apply_publications(publisher, names, definitions, missing_ok=True)
+        applied = publications.apply_publications(publisher, names, definitions, missing_ok=True)
     types = publisher.types({column.type_oid for table in applied.stream.tables() for column in table.columns})
     if definitions is not None:
         yield from _definitions(subscription, applied, types)
@@ -254,12 +254,12 @@ def _targets(
     if is_enabled(subscription, known.catalog):
         paths = {table_location(warehouse, table.namespace, table.name): table for table in tables}
         for path, owner in known.owners.of_tables([*paths], subscription.name, known.catalog).items():
-            yield failed(paths[path].qualified_name, shared_table(path, owner))
+            yield failed(paths[path].qualified_name, made_tables.shared_table(path, owner))
     for table in tables:
         if states.get((table.namespace, table.name), "i") == "i":
             name = table.qualified_name
             try:
-                columns = new_columns(table, types, subscription.target.jsonb)
+                columns = made_tables.new_columns(table, types, subscription.target.jsonb)
                 check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
             except errors.BridgeError as error:
                 yield failed(name, error)
@@ -359,7 +359,7 @@ def others_need(subscriptions: Iterable[Subscription], subscription: Subscriptio
 
 def _place(subscription: Subscription) -> tuple[object, ...]:
     try:
-        parameters = conninfo_parameters(subscription.connection)
+        parameters = connection.conninfo_parameters(subscription.connection)
     except errors.ConfigError:  # its own check says so
         return (subscription.connection,)
     return tuple(parameters.get(key) for key in _PLACE)

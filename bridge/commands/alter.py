@@ -6,10 +6,8 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from bridge.catalog import catalog_rows, lock, notes
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.lock import is_running
-from bridge.catalog.notes import INVALID, Outcome, ask, take_answer
 from bridge.runtime import errors, remedies
 from bridge.track.progress import parse_skip_lsn
 
@@ -71,7 +69,7 @@ def set_skip(subscription: Subscription, state: State, text: str) -> str:
         InvalidLsn: The text is not an LSN.
         SkipError: The transaction is already applied.
     """
-    name, sync, catalog = subscription.name, sync_name(subscription.name), state.catalog
+    name, sync, catalog = subscription.name, catalog_rows.sync_name(subscription.name), state.catalog
     skip_lsn = parse_skip_lsn(text, None)
     of_added = catalog.last_error(sync)  # of tables that are being added, which are behind the subscription
     owner = sync if skip_lsn and of_added and of_added.finish_lsn == skip_lsn else name
@@ -90,26 +88,28 @@ _ANSWER_PATIENCE_S = 30.0
 """How long to wait for the daemon: it answers within a second, except while it starts Spark."""
 
 
-def reload(config: Config) -> Outcome:
+def reload(config: Config) -> notes.Outcome:
     """Ask the daemon on the configuration's state directory, and wait for its answer.
 
     Raises:
         ConfigError: The daemon could not use the file.
         StateError: The state directory cannot be used.
     """
-    not_running = Outcome(0, (f"no daemon runs on {config.state_dir}: this takes effect at the daemon's next start",))
-    if not is_running(config.state_dir):
+    not_running = notes.Outcome(
+        0, (f"no daemon runs on {config.state_dir}: this takes effect at the daemon's next start",)
+    )
+    if not lock.is_running(config.state_dir):
         return not_running
     with closing(Catalog(catalog_path(config.state_dir))) as catalog:
-        number = ask(catalog)
+        number = notes.ask(catalog)
         end_s = time.monotonic() + _ANSWER_PATIENCE_S
-        while (outcome := take_answer(catalog, number)) is None:
-            if not is_running(config.state_dir):
+        while (outcome := notes.take_answer(catalog, number)) is None:
+            if not lock.is_running(config.state_dir):
                 return not_running
             if time.monotonic() > end_s:
                 line = "the daemon has not answered yet: it takes this up once Spark runs; its log will say it"
-                return Outcome(1, (line,))
+                return notes.Outcome(1, (line,))
             time.sleep(_POLL_S)
-    if outcome.code == INVALID:
+    if outcome.code == notes.INVALID:
         raise errors.ConfigError("\n".join(outcome.lines))
     return outcome

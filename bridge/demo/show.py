@@ -1,13 +1,16 @@
 """The demo: pgbridge on a private PostgreSQL, from the initial copy through a `kill -9` to a comparison of all rows.
 
-It is no test, but it fails like one. What it shows is what `pgbridge status` and `pgbridge verify` show. The Delta
-tables stay, so that the user can query them; every process that the demo starts ends with it, however it ends.
+What is replicated is a shop, with a load on it. The demo is no test, but it fails like one. What it shows is what
+`pgbridge status` and `pgbridge verify` show. The Delta tables stay, so that the user can query them; every process that
+the demo starts ends with it, however it ends.
 """
 
 from __future__ import annotations
 
+import random
 import shlex
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,17 +24,79 @@ from rich.text import Text
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.commands.status import overview, size_text, tables
 from bridge.config import config
-from bridge.demo import shop
-from bridge.demo.child import Child
-from bridge.demo.folder import DemoFolder
 from bridge.demo.server import EmbeddedPostgres
+from bridge.demo.subscriber import Child, DemoFolder
 from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime import errors, signals, threads
+from bridge.runtime import errors, supervisor, threads
+from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+SCHEMA: Final = Path(__file__).with_name("shop.sql")
+"""The statements that create the shop's tables, first rows and publications, and a transaction of the load."""
+
+_ROLLED_BACK: Final = 0.05  # the share of transactions that end in ROLLBACK
+_CATCH_UP_S: Final = 0.25  # a load that is further behind its rate does not catch up
+
+
+def create(conninfo: str) -> None:
+    """Create the shop in an empty database."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(SCHEMA.read_bytes())
+
+
+class ShopLoad(Closing):
+    """Customers, orders and page views, as a stream of transactions; a thread runs them from now on.
+
+    Args:
+        conninfo: The shop's database, as `create` left it.
+        per_second: How many transactions it runs in a second, at most.
+
+    Attributes:
+        committed: Transactions committed.
+        rolled_back: Transactions rolled back.
+    """
+
+    def __init__(self, conninfo: str, per_second: float) -> None:
+        self.committed = 0
+        self.rolled_back = 0
+        self._pause_s = 1 / per_second
+        self._error: Exception | None = None
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shop load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        try:
+            while not self._stop.wait(due_s - time.monotonic()):
+                undo = random.random() < _ROLLED_BACK
+                with self._connection.transaction(force_rollback=undo):
+                    self._connection.execute("SELECT step()")
+                self.rolled_back += undo
+                self.committed += not undo
+                due_s = max(due_s + self._pause_s, time.monotonic() - _CATCH_UP_S)
+        except Exception as error:  # noqa: BLE001 - raised again by `check`, in the thread that waits
+            self._error = error
+
+    def check(self) -> None:
+        """Raise the error that ended the thread before `close`."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """End after the current transaction, and close the connection."""
+        self._stop.set()
+        self._thread.join()
+        self._connection.close()
+
+    def __str__(self) -> str:
+        return f"{self.committed:,} transactions committed, {self.rolled_back:,} rolled back"
+
 
 LOAD_PER_S: Final = 100.0
 """Transactions per second; two cores also run Spark and the server."""
@@ -59,14 +124,14 @@ def run_demo(directory: Path, seconds: float) -> int:
     """
     server = EmbeddedPostgres(fsync=False)  # nobody needs it after a crash of the machine
     folder = DemoFolder(directory)
-    signals.interrupt()
+    supervisor.interrupt()
     screen = Screen(Console(highlight=False))
     try:
         with screen, folder.taken(), ExitStack() as stack:
             return Show(folder, screen, stack, server).run(seconds)
     except KeyboardInterrupt:
         screen.tell("interrupted: all processes of the demo have ended", style="yellow")
-        return signals.EXIT_AT_ONCE
+        return supervisor.EXIT_AT_ONCE
 
 
 class Screen(threads.Closing):
@@ -138,7 +203,7 @@ class Show:
         with psycopg.connect(server.conninfo(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE shop")
         conninfo = server.conninfo("shop")
-        shop.create(conninfo)
+        create(conninfo)
         screen.tell(
             f"PostgreSQL {server.version} runs, with a shop of five tables and two publications:"
             " shop_pub has everything, vip_pub some rows and columns of one table"
@@ -149,7 +214,7 @@ class Show:
         stack.callback(self._catalog.close)
         self._servers = ServerSlots(_SERVER_S)
         self._connection = stack.enter_context(psycopg.connect(conninfo, autocommit=True))
-        self._load = stack.enter_context(shop.ShopLoad(conninfo, LOAD_PER_S))
+        self._load = stack.enter_context(ShopLoad(conninfo, LOAD_PER_S))
         screen.tell(f"the load starts: up to {LOAD_PER_S:.0f} transactions a second")
 
     def run(self, seconds: float) -> int:

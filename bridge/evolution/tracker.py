@@ -17,8 +17,7 @@ from bridge.catalog.catalog_rows import ColumnRow
 from bridge.evolution.plan import Definition, Plan, plan
 from bridge.runtime import remedies
 from protocol.bulk.columns import RowMessages
-from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
-from protocol.codec.pgoutput import encode
+from protocol.codec import messages, pgoutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -82,7 +81,7 @@ class DefinitionTracker:
 
     def plan(
         self,
-        relation: Relation,
+        relation: messages.Relation,
         types: Sequence[ColumnType],
         target: Target,
         *,
@@ -165,6 +164,6 @@ def value_from_text(type_: ColumnType, text: str) -> pa.Scalar:
     Raises:
         ProtocolError: The text is not a value of the type, or the target's type cannot hold it.
     """
-    relation = Relation(1, "", "", "d", (Column("value", type_.oid, type_.typmod, is_key=False),))
-    message = encode(Insert(1, (Value(ValueKind.TEXT, text.encode()),)))
+    relation = messages.Relation(1, "", "", "d", (messages.Column("value", type_.oid, type_.typmod, is_key=False),))
+    message = pgoutput.encode(messages.Insert(1, (messages.Value(messages.ValueKind.TEXT, text.encode()),)))
     return RowMessages([message]).decode(relation, [type_])["new_0"][0]

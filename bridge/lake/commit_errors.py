@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from bridge.effects.conflicts import SHOWN_CHARACTERS, Conflict
 from bridge.effects.events import COMMANDS
 from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
-from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
-from bridge.spark.outcome import is_lost
+from bridge.spark.outcome import constraint_hint, executor_hint, is_lost, store_hint, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -33,8 +33,7 @@ from bridge.lake.table_facts import CREATED
 from bridge.runtime import faults
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.spark.hints import catalog_hint, summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, summary
 from bridge.spark.settings import CHECKPOINT_INTERVAL
 from bridge.targets.location import catalog_parts, quoted, sql_name
 from bridge.targets.target import layout_properties

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import local_folder
 from bridge.runtime.errors import TargetError
-from bridge.spark.hints import executor_hint, summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, executor_hint, is_lost, summary
 from bridge.spark.session import driver_of
 from bridge.targets.location import catalog_parts
 

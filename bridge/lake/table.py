@@ -11,8 +11,7 @@ from pyspark.sql.types import StructType
 from bridge.lake.forms import partition_columns, row_schema
 from bridge.lake.location import filled_of, find_schema
 from bridge.runtime.errors import StoreError, TargetError
-from bridge.spark.hints import catalog_hint, store_hint, summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, store_hint, summary
 from bridge.targets.location import catalog_parts, sql_name
 from protocol.values.types import Place
 

@@ -27,8 +27,7 @@ from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.monitor.document import not_ready
-from bridge.monitor.metrics import exposition
-from bridge.monitor.view import Sources, View
+from bridge.monitor.view import Sources, View, exposition
 from bridge.runtime import http_address, log, threads
 from bridge.runtime.errors import ConfigError, StateError
 from bridge.runtime.observer import Observer

@@ -14,9 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bridge.publication.routing import Routing, publish_as
-from bridge.sqltext import syntax
-from bridge.sqltext.lexer import Kind, tokens
-from bridge.sqltext.parser import parse
+from bridge.sqltext import lexer, parser, syntax
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -153,18 +151,18 @@ def column_names(expression: str) -> frozenset[str]:
     If the parser cannot read the expression, all its words but names of functions: so no column is missing.
     """
     try:
-        return frozenset(_names(parse(expression)))
+        return frozenset(_names(parser.parse(expression)))
     except (Refused, RecursionError):
         return frozenset(_words(expression))
 
 
 def _words(expression: str) -> Iterator[str]:
     try:
-        expression_tokens = tokens(expression)
+        expression_tokens = lexer.tokens(expression)
     except Refused:
         return  # the server, or whoever evaluates it, reports the error
     for token, after in pairwise(expression_tokens):
-        if token.kind in {Kind.WORD, Kind.QUOTED} and not after.is_symbol("("):
+        if token.kind in {lexer.Kind.WORD, lexer.Kind.QUOTED} and not after.is_symbol("("):
             yield token.value
 
 

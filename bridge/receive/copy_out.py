@@ -19,15 +19,14 @@ import psycopg
 from psycopg import errors, pq
 
 from bridge.receive.readiness import fields_of, readable, server_error, writable
-from protocol.bulk.copy import PREFIX_BYTES, copy_frames, row_frames
-from protocol.bulk.decode_chunk import DECODE_CHUNK_BYTES
+from protocol.bulk import copy, decode_chunk
 from protocol.bulk.message_array import MessageArray
 from protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BUFFER_BYTES: Final = DECODE_CHUNK_BYTES
+_BUFFER_BYTES: Final = decode_chunk.DECODE_CHUNK_BYTES
 _LENGTH: Final = struct.Struct(">I")
 _ERROR, _READY = b"EZ"
 _READY_PREFIX: Final = b"Z\0\0\0\5"
@@ -120,10 +119,10 @@ def _by_socket(opened: socket.socket, statement: str, columns: int) -> Iterator[
             raise server_error(fields_of(content))
         done = done or tag == _READY
 
-    find = partial(row_frames, columns=columns)
+    find = partial(copy.row_frames, columns=columns)
     while not done:
         incoming.fill()
-        rows, end = copy_frames(incoming.data, incoming.filled, find, handle_other)
+        rows, end = copy.copy_frames(incoming.data, incoming.filled, find, handle_other)
         if len(rows):
             yield rows
         incoming.drop(end)
@@ -166,8 +165,8 @@ class _Incoming:
 
     def _size(self, at: int) -> int:
         """The size of the message at a position; until its header has arrived, the header's."""
-        if self.filled < at + PREFIX_BYTES:
-            return PREFIX_BYTES
+        if self.filled < at + copy.PREFIX_BYTES:
+            return copy.PREFIX_BYTES
         return 1 + int(_LENGTH.unpack_from(self._buffer, at + 1)[0])
 
     def drop(self, size: int) -> None:

@@ -13,9 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.receive.column_fill import fill_of
-from bridge.receive.connection import connect, read_rows, translated
-from bridge.receive.readiness import shut_down
+from bridge.receive import column_fill, connection, readiness
 from bridge.receive.slot_status import Slots, SlotStatus, slots_of
 from bridge.runtime.errors import PublisherError
 from bridge.runtime.threads import Closing
@@ -49,7 +47,7 @@ class Publisher(Closing):
     """
 
     def __init__(self, conninfo: str, *, application_name: str, any_wal_level: bool = False) -> None:
-        self.connection = connect(conninfo, application_name=application_name)
+        self.connection = connection.connect(conninfo, application_name=application_name)
         facts = self._one("server")
         self.version: int = facts["server_version_num"]
         if self.version < LOWEST_VERSION:
@@ -73,7 +71,7 @@ class Publisher(Closing):
         with suppress(psycopg.Error):  # it has ended, or the server does not answer
             self.connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
         with suppress(psycopg.Error, OSError):
-            shut_down(self.connection.fileno())
+            readiness.shut_down(self.connection.fileno())
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -89,11 +87,11 @@ class Publisher(Closing):
                 self.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 yield
         except psycopg.Error as error:
-            raise translated(error, "cannot read the publisher's catalog") from error
+            raise connection.translated(error, "cannot read the publisher's catalog") from error
 
     def rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run `sql/<statement>.sql`; return its rows, each by column name."""
-        return read_rows(self.connection, statement, parameters)
+        return connection.read_rows(self.connection, statement, parameters)
 
     def _one(self, statement: str) -> dict[str, Any]:
         return self.rows(statement)[0]
@@ -198,7 +196,7 @@ class Publisher(Closing):
         return tuple(
             Attribute(
                 *(row["attnum"], row["name"], row["type_oid"], row["typmod"], row["generated"]),
-                *fill_of(row, self.connection),
+                *column_fill.fill_of(row, self.connection),
                 row["settled"],
             )
             for row in rows
@@ -238,7 +236,7 @@ class Publisher(Closing):
                     self.connection.execute("SET LOCAL lock_timeout = '1s'")
                     (row,) = self.rows("catalog_picture", asked)
             except psycopg.Error as error:
-                raise translated(error, "cannot look at what is published") from error
+                raise connection.translated(error, "cannot look at what is published") from error
         return row["digest"], row["picture"]
 
     def partition_ancestors(self, relid: int) -> tuple[int, ...]:

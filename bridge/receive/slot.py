@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +142,7 @@ class ReplicationConnection(threads.Closing):
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _cancelled_if(connection: psycopg.Connection[Any], stopping: Callable[[], bool]) -> Iterator[None]:
     """Have the server cancel the command that runs in this context once `stopping` returns True.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, numeric, translations
+from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, translations
 from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
 from bridge.rowfilter.types import literals, typed
 from bridge.rowfilter.types.encodings import Encoding, check_operator
@@ -281,7 +281,7 @@ class Analysis:
         if node.name not in comparisons.COMPARISONS:
             raise Refused(f"the operator {node.name} with ANY or ALL is not translated", node.at)
         if right.type == "_numeric":
-            left, right = numeric.with_array(left, right)
+            left, right = numbers.with_array(left, right)
         check_operator(self._encoding, node.name, (left, right), node.at)
         element = Typed(right.type[1:], right.at, right.apply, (), right.digits, right.strength)
         compared = comparisons.compare(node.name, left, element, node.at)
@@ -298,7 +298,7 @@ class Analysis:
 
     def _array(self, node: syntax.ArrayItems, element: str) -> Typed:
         items = tuple(self._coerced(self._typed(item), element, item.at, contexts="iae") for item in node.items)
-        return self._array_of(numeric.together(*items) if element == "numeric" and items else items, element, node.at)
+        return self._array_of(numbers.together(*items) if element == "numeric" and items else items, element, node.at)
 
     @staticmethod
     def _array_of(items: tuple[Typed, ...], element: str, at: int) -> Typed:

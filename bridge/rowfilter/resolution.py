@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions import casts, numeric
-from bridge.rowfilter.types import literals, typed
-from bridge.rowfilter.types.encodings import UTF8, Encoding, check_literal
+from bridge.rowfilter.functions import casts, numbers
+from bridge.rowfilter.types import encodings, literals, typed
 from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature, shown
 from bridge.rowfilter.types.typed import STRINGS, UNKNOWN, Collation, Constant, Typed
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
@@ -171,7 +170,7 @@ def coerced(
     *,
     contexts: str = "i",
     default: Collation = typed.DATABASE_DEFAULT,
-    encoding: Encoding = UTF8,
+    encoding: encodings.Encoding = encodings.UTF8,
 ) -> Typed:
     """Convert a value to another type (`coerce_type`).
 
@@ -189,7 +188,7 @@ def coerced(
     if node.type == target:
         return node
     if node.type == UNKNOWN and isinstance(node, Constant):
-        check_literal(encoding, node, target)
+        encodings.check_literal(encoding, node, target)
         value = None if node.value is None else literals.value_of(target, node.value, node.at)
         typed.spark_type(target, None, node.at)
         return typed.constant(target, value, node.at, default)
@@ -210,7 +209,7 @@ def coerced(
 
 
 def to_common(
-    nodes: Sequence[Typed], what: str, at: int, default: Collation, encoding: Encoding = UTF8
+    nodes: Sequence[Typed], what: str, at: int, default: Collation, encoding: encodings.Encoding = encodings.UTF8
 ) -> tuple[Typed, ...]:
     """Convert values to their common type.
 
@@ -229,4 +228,4 @@ def to_common(
         types = " and ".join(sorted({shown(node.type) for node in nodes if node.type != UNKNOWN}))
         raise Refused(f"{what} types {types} cannot be matched", at)
     same = tuple(coerced(node, common, node.at, default=default, encoding=encoding) for node in nodes)
-    return numeric.together(*same) if common == "numeric" else same
+    return numbers.together(*same) if common == "numeric" else same

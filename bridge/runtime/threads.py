@@ -17,7 +17,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def yield_to_others(nice: int) -> None:
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        with suppress(OSError):
+        with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, min(_MOST_NICE, os.getpriority(os.PRIO_PROCESS, thread) + nice))
 
 

@@ -21,7 +21,7 @@ from bridge.config import config
 from bridge.runtime import __version__, log, remedies
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.runtime.log import printable
-from bridge.runtime.signals import StopSignals, interrupt
+from bridge.runtime.supervisor import StopSignals, interrupt
 from bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
@@ -74,7 +74,7 @@ def run(
     log.configure()
     bars = None
     if sys.stderr.isatty():
-        from bridge.commands.progress_bar import CopyProgressBars  # noqa: PLC0415 - for a terminal only
+        from bridge.commands.status import CopyProgressBars  # noqa: PLC0415 - for a terminal only
 
         bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
@@ -95,7 +95,7 @@ def prepare(
     ] = None,
 ) -> None:
     """Fetch the jars that Spark needs, and make its later starts on this machine shorter."""
-    from bridge.service import prepare as command  # noqa: PLC0415 - as above
+    from bridge.service import warm_up as command  # noqa: PLC0415 - as above
 
     settings = None if config_file is None else config.load(config_file)
     for line in command.prepare(settings, os.environ):
@@ -165,7 +165,7 @@ def status(
 
 
 def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
-    from bridge.commands import watch as command  # noqa: PLC0415 - as above
+    from bridge.commands import status as command  # noqa: PLC0415 - as above
 
     interval_s = command.DEFAULT_S if seconds is None else seconds
     if not command.LEAST_S <= interval_s <= command.MOST_S:
@@ -287,7 +287,7 @@ def resync(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT
     Use it when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy replaces them
     by one commit.
     """
-    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)
@@ -311,7 +311,7 @@ def drop(
 
     Its Delta tables stay. This is PostgreSQL's DROP SUBSCRIPTION.
     """
-    from bridge.commands import drop as command  # noqa: PLC0415 - as above
+    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
     with opened(config_file) as state:
         (subscription,) = state.config.choose(name)

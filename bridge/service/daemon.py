@@ -16,20 +16,16 @@ from bridge.apply.suspects import SUSPECTS
 from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked
-from bridge.check.finding import Level
-from bridge.check.machine import check_descriptors, not_started
-from bridge.check.report import preflight
+from bridge.check import finding, machine, report
 from bridge.commands.status import size_text
-from bridge.monitor.document import copies_of
-from bridge.monitor.server import Monitor
-from bridge.monitor.view import Sources
+from bridge.monitor import document, server, view
 from bridge.receive.slot_watch import SlotWatch
-from bridge.runtime import errors, faults, log, process, systemd, threads
-from bridge.service.jvm_watch import JvmWatch
+from bridge.runtime import errors, faults, log, process, supervisor, threads
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
 from bridge.spark import session
+from bridge.spark.driver import JvmWatch
 from bridge.spark.launch import Launch
 from bridge.sync.copy_progress import CopyLimit
 
@@ -38,9 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.commands.progress_bar import CopyProgressBars
+    from bridge.commands.status import CopyProgressBars
     from bridge.config.config import Config, Subscription
-    from bridge.runtime.signals import StopSignals
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""
@@ -73,7 +68,7 @@ class Daemon:
     def __init__(
         self,
         config: Config,
-        signals: StopSignals,
+        signals: supervisor.StopSignals,
         *,
         until_caught_up: bool = False,
         bars: CopyProgressBars | None = None,
@@ -88,7 +83,7 @@ class Daemon:
         self._workers: dict[str, SubscriptionWorker] = {}
         self._failed: set[str] = set()
         self._outdated: set[str] = set()
-        self._service = systemd.Service(os.environ, os.getpid())
+        self._service = supervisor.Service(os.environ, os.getpid())
         self._reload = Reload(None if until_caught_up else read, lambda: signals.hangups, config)
         self._again: dict[str, tuple[float, object]] = {}
         self._copy_limit = CopyLimit(config.copies_at_once)
@@ -99,9 +94,9 @@ class Daemon:
         self._restarts = 0
         self._watch = SlotWatch(self._with_slots)
         self._catalog: Catalog | None = None
-        self._monitor = Monitor(
+        self._monitor = server.Monitor(
             config.http,
-            Sources(
+            view.Sources(
                 config=lambda: self._config,
                 slots=self._watch.health,
                 heap=self._driver.heap,
@@ -131,7 +126,7 @@ class Daemon:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
                 self._all_stopped(catalog)  # a daemon that was killed has left what it did
-                preflight(self._config, catalog, self._log)
+                report.preflight(self._config, catalog, self._log)
                 self._monitor.start(catalog)
                 self._watch.start()
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
@@ -174,8 +169,8 @@ class Daemon:
     def _raise_limit(self) -> None:
         """Allow as many file descriptors as this process may have, and warn if that is too few."""
         process.raise_limit()
-        found = check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
-        if found.level is not Level.PASS:
+        found = machine.check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
+        if found.level is not finding.Level.PASS:
             self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
 
     def _bury(self, lost: str) -> float:
@@ -274,7 +269,7 @@ class Daemon:
         except errors.BridgeError:
             raise
         except Exception as error:
-            raise not_started(error, os.environ, log) from error
+            raise machine.not_started(error, os.environ, log) from error
 
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
         """Keep a worker running for each enabled subscription, and follow ENABLE and DISABLE.
@@ -303,9 +298,9 @@ class Daemon:
                 if not self._until_caught_up:
                     self._start_workers(spark, catalog)
                 if self._bars is not None:
-                    self._bars.show({name: copies_of(catalog, name) for name in self._workers})
+                    self._bars.show({name: document.copies_of(catalog, name) for name in self._workers})
                 if self._service.listens:
-                    self._service.status(systemd.status_line(self._states(catalog)))
+                    self._service.status(supervisor.status_line(self._states(catalog)))
             except errors.StateError as error:  # the workers log it, and go on when the catalog can be used again
                 self._log.debug("the catalog cannot be used now", error=str(error))
             self._monitor.turn()

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked
-from bridge.commands.drop import drop
+from bridge.commands.refresh import drop
 from bridge.commands.state import State
 from bridge.config import config
 from bridge.config.explain import explain

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from bridge.catalog.notes import APPLIED, INVALID, REFUSED, Outcome, answer, asked
 from bridge.config.explain import toml
-from bridge.runtime import errors, log, remedies
-from bridge.runtime.warehouse import IMPLEMENTATION, SPARK_CATALOG, catalogs
+from bridge.runtime import errors, log, remedies, warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -116,9 +115,9 @@ def _changed(before: BaseModel, now: BaseModel, table: str = "") -> Iterator[str
 
 def _lacks_metastore(old: Config, subscription: Subscription) -> bool:
     """Whether a warehouse is in Spark's own catalog, and Spark was started without one that lasts."""
-    had = catalogs(one.warehouse for one in old.subscription.values())
-    wanted = SPARK_CATALOG in catalogs([subscription.warehouse])
-    return wanted and SPARK_CATALOG not in had and old.spark.conf.get(IMPLEMENTATION) != "hive"
+    had = warehouse.catalogs(one.warehouse for one in old.subscription.values())
+    wanted = warehouse.SPARK_CATALOG in warehouse.catalogs([subscription.warehouse])
+    return wanted and warehouse.SPARK_CATALOG not in had and old.spark.conf.get(warehouse.IMPLEMENTATION) != "hive"
 
 
 def _changed_spark(old: Spark, new: Spark) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """`pgbridge replay` applies a transaction that was skipped, after showing what it would overwrite.
 
-It works on the state directory alone: a daemon must not commit to the same tables meanwhile. `pgbridge skip --show`
-shows what such a transaction held.
+It works on the state directory alone: a daemon must not commit to the same tables meanwhile.
+
+`pgbridge skip --show` shows what such a transaction held: each change as it came, before row filters and column lists.
+That needs neither Spark nor the server. Values are read as for a subscription, and one that its type in Delta cannot
+hold is shown as PostgreSQL's text.
 """
 
 from __future__ import annotations
@@ -9,29 +12,35 @@ from __future__ import annotations
 import json
 import time
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.catalog import followed
+from bridge.batch.batcher import Batcher
+from bridge.batch.routes import Routes, Subscribed
+from bridge.batch.row_filters import MARKS
+from bridge.catalog import catalog_rows, followed, held, lock
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.held import ahead_of_origin
-from bridge.catalog.lock import STOP_FIRST, locked
+from bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
 from bridge.runtime import errors, process, remedies
 from bridge.skipped import kept_transaction
 from bridge.skipped.replay import Replay, lines_of
-from bridge.skipped.show import show
 from bridge.spark.session import command_session
+from bridge.targets.target import Target
 from bridge.track.progress import given_lsn
+from protocol.bulk.message_array import ChunkedMessages
+from protocol.lsn import INVALID, Lsn, utc
 from protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from bridge.batch.batch import TableChanges
     from bridge.config.config import Config, Subscription
-    from protocol.lsn import Lsn
+    from bridge.skipped.kept_transaction import KeptTransaction
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""
@@ -76,18 +85,18 @@ def replay(
     if not kept.tables:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
-    with locked(config.state_dir, STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
+    with lock.locked(config.state_dir, lock.STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
         row = catalog.subscription(subscription.name)
         if row is None or row.incarnation is None:
             raise errors.SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
-        if catalog.batch(subscription.name) is not None or ahead_of_origin(catalog, subscription.name):
+        if catalog.batch(subscription.name) is not None or held.ahead_of_origin(catalog, subscription.name):
             raise errors.StateError(
                 f'subscription "{subscription.name}" has a batch that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",
             )
         with catalog.transaction():  # because a hand-over moves tables from one name to the other
             rels = catalog.rels_by_name(subscription.name)
-            copying = catalog.rels_by_name(sync_name(subscription.name)).keys()
+            copying = catalog.rels_by_name(catalog_rows.sync_name(subscription.name)).keys()
         with (
             started(config, subscription)
             if started
@@ -124,7 +133,7 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
 
 
 def show_skipped(config: Config, subscription: Subscription, text: str) -> Iterator[str]:
-    """Show what a skipped transaction held; yields the lines to print (`bridge.skipped.show`).
+    """Show what a skipped transaction held; yields the lines to print (`bridge.service.replay`).
 
     Raises:
         SkipError: No such transaction was kept.
@@ -174,3 +183,66 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     process.fsync(new)
     new.replace(path)
     process.fsync(path.parent)
+
+
+def show(kept: KeptTransaction, types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]) -> Iterator[str]:
+    """Yield a line for the transaction, and one for each change, in order: JSON documents.
+
+    Args:
+        types: How values of these (type oid, typmod) are decoded.
+
+    Raises:
+        ApplyError: A value cannot be read. The lines before it are of earlier changes.
+        StateError: The file is damaged.
+    """
+    transaction, first = kept.transaction, True
+    yield _json(
+        {
+            "finish_lsn": str(transaction.commit_lsn),
+            "xid": transaction.xid,
+            "commit_time": utc(transaction.commit_time_us).isoformat(),
+            "replay": f"not possible: {kept.refused}" if kept.refused else "possible",
+        }
+    )
+    batcher = Batcher("", Routes({}, others=_shown), types, unrepresentable="show")
+    for rows, events in kept.file.chunks(in_stream=transaction.in_stream):
+        messages = ChunkedMessages()
+        messages.extend(rows)
+        relations = transaction.relations if first else ()
+        chunk = replace(transaction, rows=messages, events=events, relations=relations, spooled=None)
+        batch, first = batcher.form([chunk], INVALID), False
+        yield from (line for _, line in sorted(line for table in batch.tables for line in _lines(table)))
+
+
+def _shown(namespace: str, name: str) -> Subscribed:
+    return Subscribed(Target(namespace, name, f"{namespace}.{name}", (), "handler"), INVALID)
+
+
+def _lines(changes: TableChanges) -> Iterator[tuple[tuple[int, bool], str]]:
+    """The changes of a table, each with its position: a TRUNCATE has that of the row after it."""
+    columns = [(i, column.name) for i, column in enumerate(changes.columns)]
+    table: pa.Table = changes.changes
+    for row in table.to_pylist():
+        document: dict[str, Any] = {"table": changes.target.qualified_name, "command": COMMANDS[row["op"]]}
+        if row["old"] != NO_OLD:
+            whole = row["old"] == OLD_TUPLE
+            document["old"] = _image(row, [(i, name) for i, name in columns if whole or i in changes.key], "old")
+        if row["op"] not in {DELETE, TRUNCATE}:
+            document["new"] = _image(row, [(i, name) for i, name in columns if not row.get(f"unchanged_{i}")], "new")
+        yield (row["seq"], row["op"] != TRUNCATE), _json(document)
+
+
+def _image(row: dict[str, Any], columns: Sequence[tuple[int, str]], kind: str) -> dict[str, Any]:
+    """A row; a new one has no values that the stream does not carry, because the UPDATE left them as they were."""
+    texts = {name: row.get(f"{MARKS[kind]}_{i}") for i, name in columns}
+    return {name: row.get(f"{kind}_{i}") if texts[name] is None else texts[name] for i, name in columns}
+
+
+def _json(document: dict[str, Any]) -> str:
+    """One line; what a terminal would not print as it is, is escaped."""
+    line = json.dumps(document, ensure_ascii=False, default=_text)
+    return line if line.isprintable() else json.dumps(document, default=_text)
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

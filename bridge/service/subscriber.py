@@ -15,9 +15,7 @@ from bridge.apply.published import Published, unpublished
 from bridge.apply.stream import Handling, StreamHistory, recover, stream
 from bridge.apply.stream_worker import StreamWorker
 from bridge.apply.suspects import SUSPECTS
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.catalog.notes import put_left_out
+from bridge.catalog import catalog_rows, notes, refresh
 from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.shared_folder import check_shared
@@ -27,9 +25,8 @@ from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
 from bridge.snapshots.commits_table import CommitRows, path_in
 from bridge.spark import session
+from bridge.sync import catalog_look, made_tables
 from bridge.sync.added_tables import AddedTables
-from bridge.sync.catalog_look import CatalogWatch
-from bridge.sync.made_tables import not_found
 from bridge.sync.refresh import Refresh
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import HandledTables, Start
@@ -108,7 +105,7 @@ class SubscriptionWorker(StreamWorker):
             now_s=time.time,
         )
         commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
-        self._catalog_watch = CatalogWatch(subscription, catalog, self._log)
+        self._catalog_watch = catalog_look.CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, name, commits, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
@@ -262,10 +259,10 @@ class SubscriptionWorker(StreamWorker):
 
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
-        subscribed = self._catalog.rels_by_name(self._name, sync_name(self._name))
+        subscribed = self._catalog.rels_by_name(self._name, catalog_rows.sync_name(self._name))
         found = published_table.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
         reasons = {name: why.reason for name, why in found.items()}
-        for name in put_left_out(self._catalog, self._name, reasons):
+        for name in notes.put_left_out(self._catalog, self._name, reasons):
             self._log.warning(
                 f"a table is left out: {found[name].reason}",
                 relation=".".join(name),
@@ -274,7 +271,10 @@ class SubscriptionWorker(StreamWorker):
         return [".".join(name) for name in found]
 
     def _set_apart(
-        self, failures: Mapping[tuple[str, str], errors.BridgeError], left: Sequence[RelRow], check: ServerCheck
+        self,
+        failures: Mapping[tuple[str, str], errors.BridgeError],
+        left: Sequence[catalog_rows.RelRow],
+        check: ServerCheck,
     ) -> None:
         """Leave tables that could not be copied to a tablesync worker, so that the others' stream begins.
 
@@ -284,7 +284,7 @@ class SubscriptionWorker(StreamWorker):
         if not left:
             return
         why = {
-            rel: failures.get(name) or not_found(name, self._name)
+            rel: failures.get(name) or made_tables.not_found(name, self._name)
             for rel in left
             for name in [(rel.namespace, rel.name)]
         }

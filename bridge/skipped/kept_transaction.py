@@ -23,8 +23,7 @@ from bridge.runtime import errors, process
 from bridge.targets.target import Mode, Target
 from bridge.track.spool import SpoolFile
 from protocol.bulk.message_array import ChunkedMessages
-from protocol.codec.messages import Relation
-from protocol.codec.pgoutput import decode, encode
+from protocol.codec import messages, pgoutput
 from protocol.lsn import INVALID, Lsn
 from protocol.stream.transactions import Item, Transaction, TransactionRun
 
@@ -108,7 +107,7 @@ class KeptTransaction:
     transaction: Transaction
     origin: str
     refused: str | None
-    followed: dict[Relation, tuple[TableThen, tuple[AddColumn, ...]]]
+    followed: dict[messages.Relation, tuple[TableThen, tuple[AddColumn, ...]]]
     emptied: list[list[TableThen]]
 
     @property
@@ -142,11 +141,11 @@ class KeptRoutes(Routes):
             [[table.subscribed(targets.get(table.name)) for table in tables] for tables in kept.emptied]
         )
 
-    def route(self, relation: Relation) -> Subscribed | None:
+    def route(self, relation: messages.Relation) -> Subscribed | None:
         """As `Routes.route`."""
         return self._by_definition.get(relation)
 
-    def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
+    def truncated(self, relations: Sequence[messages.Relation]) -> list[Subscribed]:
         """As `Routes.truncated`: of the next TRUNCATE."""
         del relations
         return next(self._emptied)
@@ -224,7 +223,7 @@ def read(folder: Path) -> KeptTransaction:
     )
 
 
-def _copy_of(item: Item, before: Sequence[Relation]) -> Transaction:
+def _copy_of(item: Item, before: Sequence[messages.Relation]) -> Transaction:
     """The transaction, whose messages can be taken, with the definitions that were announced before it."""
     rows = ChunkedMessages()
     rows.extend(item.rows if isinstance(item, TransactionRun) else item.rows.part())
@@ -236,7 +235,7 @@ def _copy_of(item: Item, before: Sequence[Relation]) -> Transaction:
     return Transaction(xid, commit_lsn, int(item.commit_times_us[0]), end_lsn, rows, relations=tuple(before))
 
 
-def _ids(relations: Sequence[Relation]) -> set[int]:
+def _ids(relations: Sequence[messages.Relation]) -> set[int]:
     return {relation.relation_id for relation in relations}
 
 
@@ -250,7 +249,7 @@ def _noted(batch: Batch, origin: str, relids: Mapping[Name, int | None]) -> tupl
     for entries in batch.followed.values():
         by_definition: dict[str, list[Followed]] = {}
         for entry in entries:
-            by_definition.setdefault(encode(entry.relation).hex(), []).append(entry)
+            by_definition.setdefault(pgoutput.encode(entry.relation).hex(), []).append(entry)
         for definition, same in by_definition.items():
             tables = [then(entry.subscribed) for entry in same if entry.subscribed is not None]
             if not tables:
@@ -295,9 +294,9 @@ def _operations(batch: Batch, filtered: Collection[Name]) -> np.ndarray:
     return operations
 
 
-def _relation_of(text: str) -> Relation:
-    relation = decode(bytes.fromhex(text))
-    assert isinstance(relation, Relation)  # noqa: S101 - as `write` has written it
+def _relation_of(text: str) -> messages.Relation:
+    relation = pgoutput.decode(bytes.fromhex(text))
+    assert isinstance(relation, messages.Relation)  # noqa: S101 - as `write` has written it
     return relation
 
 

@@ -17,19 +17,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, SparkSession, functions as F
 
 from bridge.batch.batcher import Batcher
-from bridge.effects.divided import Spill
-from bridge.effects.events import BEGINS, COMMANDS
+from bridge.effects import divided, events
+from bridge.lake import commit_errors, location, retry, schema, table
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.change_frame import append_changes
 from bridge.lake.commit.conflicts import KeyedTarget, leaves_missing
-from bridge.lake.commit_errors import error_context
-from bridge.lake.location import place_of, read_table
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.retry import retry_commit
-from bridge.lake.schema import canonical, is_variant
 from bridge.lake.source import arrow_source, scratch_file
-from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime import errors, remedies
 from bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
 from bridge.targets.location import quoted
@@ -163,16 +158,16 @@ class Replay:
         """The changes of each commit, decoded as for the stream, for the tables as they are now."""
         targets = {}
         for name, path in self._paths.items():
-            existing_schema(self._spark, path)
+            table.existing_schema(self._spark, path)
             mode = self._kept.tables[name].mode
-            targets[name] = Target(*name, path, read_target_schema(self._spark, path, mode) or (), mode)
+            targets[name] = Target(*name, path, table.read_target_schema(self._spark, path, mode) or (), mode)
         subscription = self._subscription
         batcher = Batcher(
             subscription.origin_name,
             KeptRoutes(self._kept, targets),
             self._types,
             unrepresentable=subscription.unrepresentable,
-            spill=Spill(scratch_file, subscription.batch.max_bytes),
+            spill=divided.Spill(scratch_file, subscription.batch.max_bytes),
         )
         try:
             return batcher.form([self._kept.transaction], INVALID).tables
@@ -219,10 +214,10 @@ class Replay:
             replayed = TableReplayed(name)
             stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
             context = errors.ApplyContext(self._subscription.origin_name, self._finish_lsn, None, name)
-            with error_context(context), stamped(self._spark, stamp):
-                retry_commit(partial(self._commit, changes, replayed), changes.target.path)
+            with commit_errors.error_context(context), stamped(self._spark, stamp):
+                retry.retry_commit(partial(self._commit, changes, replayed), changes.target.path)
             yield replayed
-        LocalTables(partial(place_of, self._spark)).flush(self._paths.values(), begin_flush)
+        LocalTables(partial(location.place_of, self._spark)).flush(self._paths.values(), begin_flush)
 
     def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
         def count(conflicts: Conflicts) -> None:
@@ -234,7 +229,7 @@ class Replay:
         apply_table(self._spark, changes, conflict="apply_remote", conflicts=count)
 
     def _count(self, changes: TableChanges) -> int:
-        return read_table(self._spark, changes.target.path).count()
+        return location.read_table(self._spark, changes.target.path).count()
 
     def _rows(self, changes: TableChanges) -> Preview | None:
         if changes.target.mode != "mirror" or changes.truncated or not changes.foldable:
@@ -249,7 +244,7 @@ class Replay:
 def _commands(changes: TableChanges) -> dict[str, int]:
     """Count the changes by command."""
     found = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
-    return {COMMANDS[one["values"]]: one["counts"] for one in found}
+    return {events.COMMANDS[one["values"]]: one["counts"] for one in found}
 
 
 def lines_of(shown: TablePreview) -> Iterator[str]:
@@ -320,15 +315,18 @@ class Preview:
 def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Preview:
     """Compare a net effect, which must be clear, with the table."""
     names = keyed.names
-    rows = read_table(spark, keyed.path)
+    rows = location.read_table(spark, keyed.path)
     texts = (
-        f"to_json({quoted(column.name)})" if is_variant(column) else quoted(column.name) for column in keyed.columns
+        f"to_json({quoted(column.name)})" if schema.is_variant(column) else quoted(column.name)
+        for column in keyed.columns
     )
     target = rows.select(*(F.expr(text).alias(f"t_{i}") for i, text in enumerate(texts)), F.lit(1).alias("here"))
     wanted = [name for name in effect.table.column_names if name.startswith(_WANTED)]
     effects = effect.table.select(wanted).append_column("first", effect.table["first"].cast(pa.int16()))
     with arrow_source(spark, effects) as given:
-        shown_as = {f"new_{i}": canonical(f"new_{i}", c) for i, c in enumerate(keyed.columns) if is_variant(c)}
+        shown_as = {
+            f"new_{i}": schema.canonical(f"new_{i}", c) for i, c in enumerate(keyed.columns) if schema.is_variant(c)
+        }
         source = given.withColumns({name: F.expr(text) for name, text in shown_as.items()})
         compared = [i for i in range(len(names)) if effect.shape.moved or i not in keyed.key]
         joined = source.join(target, keyed.found("match"), "left").withColumn(
@@ -346,7 +344,7 @@ def _outcome(columns: list[str], compared: list[int]) -> Column:
     """The outcome of an effect; NULL for a row that begins and ends within the changes."""
     here = F.col("here").isNotNull()
     differs = reduce(or_, (_differs(i, columns) for i in compared), F.lit(False))
-    begins = F.col("first").isin(*BEGINS)
+    begins = F.col("first").isin(*events.BEGINS)
     gone = F.when(here, DELETED).when(~begins, MISSING)
     put = F.when(here & ~differs, UNCHANGED).when(here & begins, OVERWRITTEN).when(here, UPDATED)
     return F.when(F.col("ended"), gone).otherwise(put.when(F.col("born"), INSERTED).otherwise(MISSING))

@@ -16,13 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
-from bridge.lake.ddl import create_table
-from bridge.lake.location import append_table, read_table
-from bridge.lake.retry import retry_commit
+from bridge.lake import ddl, location, retry, source, table_position
 from bridge.lake.schema import spark_schema
-from bridge.lake.source import as_frame
 from bridge.lake.table import schema_of
-from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.snapshots.commit_log import derived
 from bridge.spark.session import companion, interrupt
@@ -109,7 +105,7 @@ class CommitRows:
         def found_or_made() -> None:  # two subscriptions may begin at once
             schema = schema_of(self._spark, self.path)
             if schema is None:
-                create_table(self._spark, self.path, wanted)
+                ddl.create_table(self._spark, self.path, wanted)
             elif schema.fieldNames() != wanted.fieldNames():
                 columns = schema.simpleString()
                 raise TargetError(
@@ -117,16 +113,18 @@ class CommitRows:
                     hint="move it away; it is made again from the tables' histories",
                 )
 
-        retry_commit(found_or_made, self.path)
+        retry.retry_commit(found_or_made, self.path)
 
     def last_number(self, origin: str) -> int:
         """The number of the last row of an origin; 0 if there is none."""
-        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        rows = location.read_table(self._spark, self.path).filter(F.col("origin") == origin)
         return int(rows.agg(F.max("number")).collect()[0][0] or 0)
 
     def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
         """Append records, with the tables' versions, and flush them."""
-        histories = {path: history_of(self._spark, path) for record in records for _, _, path in record.tables}
+        histories = {
+            path: table_position.history_of(self._spark, path) for record in records for _, _, path in record.tables
+        }
         rows = [
             row_of(
                 subscription,
@@ -146,11 +144,11 @@ class CommitRows:
         """Append rows by one commit, which is stamped with the number of the last one."""
         frame = frame_of(self._spark, rows).coalesce(1)
         stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
-        retry_commit(lambda: append_table(frame, self.path, stamp), self.path)
+        retry.retry_commit(lambda: location.append_table(frame, self.path, stamp), self.path)
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
-        histories = {table: history_of(self._spark, table[2]) for table in tables}
+        histories = {table: table_position.history_of(self._spark, table[2]) for table in tables}
         batches, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
         rows = [
             {
@@ -189,7 +187,7 @@ class CommitRows:
         that readers had a week to leave are removed.
         """
         limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
-        rows = read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        rows = location.read_table(self._spark, self.path).filter(F.col("origin") == origin)
         old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
         last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
         number = 0 if not last else rows.filter(F.col("position") < last[0].position).count()
@@ -204,9 +202,9 @@ class CommitRows:
             "start_lsn": last[0].end_lsn,
             "tables": json_of({(table.namespace, table.name, table.path): table.version for table in tables}),
         }
-        append_table(frame_of(self._spark, [kept]), self.path)
+        location.append_table(frame_of(self._spark, [kept]), self.path)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND position < {last[0].position}"
-        retry_commit(lambda: self._spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
+        retry.retry_commit(lambda: self._spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
         self._spark.sql(f"VACUUM {name}").collect()
         self.local.flush([self.path])
         return number
@@ -244,7 +242,7 @@ def json_of(versions: Mapping[tuple[str, str, str], int | None]) -> str:
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """Rows as a DataFrame with the table's columns."""
-    flat = as_frame(spark, pa.Table.from_pylist(list(rows), schema=_FLAT))
+    flat = source.as_frame(spark, pa.Table.from_pylist(list(rows), schema=_FLAT))
     return flat.withColumn("tables", F.from_json("tables", _TABLES))
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake.location import read_table
+from bridge.lake import location, table_position
 from bridge.lake.table import schema_of
-from bridge.lake.table_position import history_of
 from bridge.runtime.errors import TargetError
 from bridge.snapshots import commits_table
 from bridge.targets.location import quoted, sql_name
@@ -122,7 +121,7 @@ def _rows(
     new = commits_table.frame_of(spark, rows) if rows else None
     if schema_of(spark, path) is None:
         return new
-    there = read_table(spark, path)
+    there = location.read_table(spark, path)
     return there if new is None else there.unionByName(new)
 
 
@@ -151,7 +150,7 @@ def version_at(spark: SparkSession, table: TableAt, lsn: Lsn) -> int:
     Raises:
         TargetError: The table, or that version of it, is gone.
     """
-    history = history_of(spark, table.path)
+    history = table_position.history_of(spark, table.path)
     version = history.as_of(int(lsn))
     oldest = history.oldest
     if version is None and oldest is not None and not table.later and not history.has_after(int(lsn)):

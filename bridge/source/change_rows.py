@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from bridge.batch import projection, routes
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
 from bridge.batch.decode_block import DecodeBlock, decode_blocks
-from bridge.batch.projection import BlockPositions, Ordinals, from_old_tuples
-from bridge.batch.routes import name_of
 from bridge.effects.events import COMMANDS
 from bridge.lake.schema import spark_schema, spark_type
 from bridge.receive.server_facts import ServerTypes
@@ -155,7 +154,7 @@ class ChangeDecoder:
         self._unknown_tables = unknown_tables
         self._relations = RelationCache()
         self._plans: dict[int, _Plan | None] = {}
-        self._ordinals = Ordinals()
+        self._ordinals = projection.Ordinals()
 
     @classmethod
     def of(cls, options: SourceOptions, schema: ChangeSchema, publisher: Publisher) -> Self:
@@ -183,7 +182,7 @@ class ChangeDecoder:
             yield from self._block(block)
 
     def _block(self, block: DecodeBlock) -> Iterator[pa.RecordBatch]:
-        positions = BlockPositions(block, None, self._ordinals)
+        positions = projection.BlockPositions(block, None, self._ordinals)
         messages = RowMessages(block.rows, skip_bytes=HEADER_BYTES, in_stream=block.in_stream)
         begin = 0
         for event, (position, transaction, message) in enumerate(block.events):
@@ -201,7 +200,7 @@ class ChangeDecoder:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def _rows(
-        self, block: DecodeBlock, messages: RowMessages, begin: int, end: int, positions: BlockPositions
+        self, block: DecodeBlock, messages: RowMessages, begin: int, end: int, positions: projection.BlockPositions
     ) -> Iterator[pa.RecordBatch]:
         """Rows between two definitions, by relation."""
         ids = messages.relation_ids[begin:end]
@@ -216,7 +215,7 @@ class ChangeDecoder:
                 raise self._error(error, ApplyContext(self._slot_name, commit_lsn, xid, None, command)) from error
             if plan is None:
                 continue
-            table = ".".join(name_of(relation))
+            table = ".".join(routes.name_of(relation))
             for part_rows in np.array_split(rows, -(-len(rows) // _BATCH_ROWS)):
                 try:
                     decoded = messages.decode(
@@ -235,14 +234,14 @@ class ChangeDecoder:
                     context = ApplyContext(self._slot_name, commit_lsn, xid, table, command, column)
                     raise self._error(error, context) from error
                 operations = pa.array(_NAMES[messages.tags[part_rows]])
-                parts = self._images(from_old_tuples(decoded), plan, self._schema.rows[table])
+                parts = self._images(projection.from_old_tuples(decoded), plan, self._schema.rows[table])
                 yield self._batch(table, operations, positions.of_rows(part_rows), parts)
 
     def _plan(self, relation: Relation) -> _Plan | None:
         """How a relation's rows are read; None if they are not wanted."""
         if relation.relation_id in self._plans:
             return self._plans[relation.relation_id]
-        table = ".".join(name_of(relation))
+        table = ".".join(routes.name_of(relation))
         plan = None
         if table in self._schema.rows:
             plan = self._planned(relation, table)
@@ -293,12 +292,12 @@ class ChangeDecoder:
     # --- truncates ----------------------------------------------------------------------------------------------------
 
     def _truncates(
-        self, message: Truncate, commit_lsn: Lsn, event: int, positions: BlockPositions
+        self, message: Truncate, commit_lsn: Lsn, event: int, positions: projection.BlockPositions
     ) -> Iterator[pa.RecordBatch]:
         for number, relation_id in enumerate(message.relation_ids):
             try:
                 relation = self._relations.get(relation_id)
-                table = ".".join(name_of(relation))
+                table = ".".join(routes.name_of(relation))
                 if table not in self._schema.rows:
                     self._plan(relation)  # raises where such a table is an error
                     continue

@@ -24,10 +24,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import protocol
 import sql
+from bridge.spark import outcome, settings
 from bridge.spark.driver import Conf, Driver
 from bridge.spark.launch import Launch, start_by_ivy
-from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.settings import settings_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -48,7 +47,7 @@ class Cluster(Driver):
     """A JVM whose tasks run elsewhere."""
 
     def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
-        session = start_by_ivy(self.master, settings_here(conf, warehouses), launch)
+        session = start_by_ivy(self.master, settings.settings_here(conf, warehouses), launch)
         send_package(session.sparkContext, None if launch.log is None else launch.log.parent)
         return session
 
@@ -109,7 +108,7 @@ def cluster_state(spark: SparkSession) -> ClusterState | None:
         executors = context.getExecutorMemoryStatus().size() - 1  # the driver is among them
         jobs = len(context.statusTracker().getActiveJobIds())
         return ClusterState(stopped=False, executors=executors, jobs=jobs)
-    except (*SPARK_ERRORS, OSError):
+    except (*outcome.SPARK_ERRORS, OSError):
         return None
 
 

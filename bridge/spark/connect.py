@@ -17,7 +17,6 @@ import os
 import threading
 import warnings
 from concurrent.futures import wait
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
@@ -212,7 +211,7 @@ class Connect(Driver):
         del conf
         return 0
 
-    @contextmanager
+    @contextlib.contextmanager
     def active(self, session: SparkSession) -> Iterator[None]:
         """Make a session the active one of this thread: PySpark's client has a checkpoint belong to that one."""
         remote: Any = type(session)

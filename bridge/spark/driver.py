@@ -3,6 +3,10 @@
 A process has one driver: a JVM of its own, with executors in it (`Local`) or on a cluster (`Cluster`), or a Spark
 Connect server (`Connect`). `bridge.spark.session` chooses the kind by the master. Everybody else asks the driver for
 what is needed, a fact or an action, and not which kind it is.
+
+A JVM may not answer any more: it was stopped (SIGSTOP), collects garbage without an end, or waits for a disk that is
+gone. Nothing else would ever end what waits for it, so it is killed (`JvmWatch`), and its death handled like every
+other one (see `bridge.service.daemon`).
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -24,11 +28,10 @@ from pyspark.sql import SparkSession
 
 from bridge.catalog.lock import spark_lock
 from bridge.config.spark_master import heap_bytes, local_threads
-from bridge.runtime.errors import ConfigError
-from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, forgets
+from bridge.runtime import errors, warehouse
+from bridge.runtime.threads import Closing, Latest
+from bridge.spark import outcome, settings
 from bridge.spark.launch import Launch, start_local
-from bridge.spark.outcome import lost_in
-from bridge.spark.settings import DEFAULTS, settings_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,11 +110,11 @@ class Driver(ABC):
         logging.getLogger().addFilter(_not_py4j)
         session = self._open(conf, warehouses, launch or Launch())
         DRIVERS[session] = self
-        if forgets(session.conf.get(IMPLEMENTATION), warehouses):
+        if warehouse.forgets(session.conf.get(warehouse.IMPLEMENTATION), warehouses):
             self.stop(session)
-            raise ConfigError(
-                f"the Spark at {self.shown} has no metastore: {FORGETS}",
-                hint=f'start it with "{IMPLEMENTATION}" = "hive"',
+            raise errors.ConfigError(
+                f"the Spark at {self.shown} has no metastore: {warehouse.FORGETS}",
+                hint=f'start it with "{warehouse.IMPLEMENTATION}" = "hive"',
             )
         return session
 
@@ -148,7 +151,7 @@ class Driver(ABC):
         process = self.process
         if process is None:
             return None
-        if error is not None and lost_in(error) is not None:
+        if error is not None and outcome.lost_in(error) is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_ENDING_S)
         code = process.poll()
@@ -230,14 +233,14 @@ class Driver(ABC):
         """Return the size of a row for which the heap is large enough; None if rows are elsewhere, too."""
         return None if local_threads(self.master) is None else _heap_bytes(conf) // OF_A_ROW
 
-    def lock(self, state_dir: Path) -> AbstractContextManager[int | None]:
+    def lock(self, state_dir: Path) -> contextlib.AbstractContextManager[int | None]:
         """Wait for the JVM of an earlier daemon that was killed; give the descriptor that this JVM is to inherit."""
-        return spark_lock(state_dir) if self.is_ours else nullcontext()
+        return spark_lock(state_dir) if self.is_ours else contextlib.nullcontext()
 
-    def active(self, session: SparkSession) -> AbstractContextManager[None]:
+    def active(self, session: SparkSession) -> contextlib.AbstractContextManager[None]:
         """Have a checkpoint of a session's rows that is made within belong to that session."""
         del session  # a JVM knows
-        return nullcontext()
+        return contextlib.nullcontext()
 
     def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None]:
         """Return what tells, whenever it is called, why another driver is needed; None if none is."""
@@ -252,13 +255,67 @@ class Local(Driver):
     copied_bytes = 256 << 20  # one connection takes no longer than several with their Python processes
 
     def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
-        return start_local(self.master, settings_here(conf, warehouses), launch)
+        return start_local(self.master, settings.settings_here(conf, warehouses), launch)
 
 
 def _heap_bytes(conf: Conf) -> int:
-    return heap_bytes(str({**DEFAULTS, **conf}["spark.driver.memory"]))
+    return heap_bytes(str({**settings.DEFAULTS, **conf}["spark.driver.memory"]))
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
     """Drop what py4j logs when the JVM is gone, a stack trace in the root logger: it raises the same error, too."""
     return record.module != "java_gateway"
+
+
+_TURN_S: Final = 5.0
+_PATIENCE_S: Final = 120.0
+"""A collection of a heap of many gigabytes takes some seconds, a machine that swaps a minute. It is counted in turns,
+so that a machine which was asleep is not taken for a JVM that is."""
+
+
+class JvmWatch(Closing):
+    """Asks the JVM every few seconds, as long as it is open. A Spark Connect server is not ours to kill.
+
+    Args:
+        log: Is told why it is killed.
+        driver: Is asked for its heap, which may hang.
+        patience_s: How long an answer may take.
+        turn_s: How long to wait before it is asked again.
+    """
+
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        driver: Driver,
+        *,
+        patience_s: float = _PATIENCE_S,
+        turn_s: float = _TURN_S,
+    ) -> None:
+        self._log, self._driver = log, driver
+        self._patience_s, self._turn_s = patience_s, turn_s
+        self._answers = 0
+        self._latest = Latest(lambda: self._count(driver.heap()), interval_s=turn_s)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jvm watch", daemon=True)
+        if driver.process is not None:
+            self._latest.start()
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._stop.set()
+        self._latest.close()
+
+    def _count(self, answer: object | None) -> object | None:
+        self._answers += answer is not None
+        return answer
+
+    def _run(self) -> None:
+        silent_s, answers = 0.0, 0
+        while not self._stop.wait(self._turn_s):
+            silent_s = 0.0 if self._answers != answers or self._driver.lost() is not None else silent_s + self._turn_s
+            answers = self._answers
+            if silent_s >= self._patience_s:
+                self._log.error("Spark's JVM does not answer; it is killed, and started again", silent_s=silent_s)
+                self._driver.kill()
+                return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -15,9 +14,8 @@ from bridge.runtime.errors import SparkLost, TargetError
 from bridge.spark.cluster import Cluster
 from bridge.spark.connect import Connect
 from bridge.spark.driver import DRIVERS, Conf, Driver, Local
-from bridge.spark.hints import summary
 from bridge.spark.launch import Launch
-from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.outcome import SPARK_ERRORS, summary
 from bridge.spark.settings import DEFAULTS, REQUIRED
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ def interrupt(session: SparkSession, name: str | None = None) -> None:
                 chosen.interruptAll()
 
 
-@contextmanager
+@contextlib.contextmanager
 def told(session: SparkSession) -> Iterator[None]:
     """Turn Spark's errors into BridgeErrors, so that a damaged table of one subscription is told as its failure.
 
@@ -138,7 +136,7 @@ def told(session: SparkSession) -> Iterator[None]:
         raise TargetError(summary(error)) from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def command_session(
     config: Config, subscriptions: Sequence[Subscription], *, log: str, commits: bool = False
 ) -> Iterator[SparkSession]:
@@ -152,7 +150,7 @@ def command_session(
     """
     driver = driver_for(config.spark.master)
     warehouses = [subscription.warehouse for subscription in subscriptions]
-    with driver.lock(config.state_dir) if commits else nullcontext() as keep_open:
+    with driver.lock(config.state_dir) if commits else contextlib.nullcontext() as keep_open:
         session = driver.start(config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open))
         try:
             yield session

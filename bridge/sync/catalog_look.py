@@ -11,9 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import followed
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.notes import left_out
+from bridge.catalog import catalog_rows, followed, notes
 from bridge.publication.catalog_picture import CatalogPicture, Name, parse
 from bridge.publication.definitions import load_optional
 from bridge.publication.differences import Comparison, Remedies, compare
@@ -69,7 +67,7 @@ class CatalogLook:
             picture, published = self._ask(publisher, {}, patient=patient)
             return compare(published, {}, picture, published, (), self._remedies)
         kept = followed.pictures(catalog, name)
-        rels = catalog.rels(name, sync_name(name))
+        rels = catalog.rels(name, catalog_rows.sync_name(name))
         copied = {(rel.namespace, rel.name): rel.relid for rel in rels if rel.state not in "id"}
         relids = {table: kept[table].relid if table in kept else relid for table, relid in copied.items()}
         picture, published = self._ask(publisher, relids, patient=patient)
@@ -80,7 +78,7 @@ class CatalogLook:
             published,
             [one.difference for one in followed.seen(catalog, name)],
             self._remedies,
-            others={*left_out(catalog, name), *((rel.namespace, rel.name) for rel in rels)},
+            others={*notes.left_out(catalog, name), *((rel.namespace, rel.name) for rel in rels)},
             applied_lsn=applied_lsn,
         )
 

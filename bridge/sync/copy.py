@@ -22,14 +22,11 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake.commit.plan import work_of_copy
-from bridge.lake.commit.sessions import commit_session
-from bridge.lake.schema import spark_schema
-from bridge.lake.source import arrow_stream_source
+from bridge.lake import schema, source
+from bridge.lake.commit import plan, sessions
 from bridge.runtime import errors, threads
 from bridge.spark.session import driver_of
-from bridge.sync.copy_plan import BlockRange, copy_statement
-from bridge.sync.copy_reader import PART, CopySpec, copy_rows, read_ranges
+from bridge.sync import copy_reader, table_reading
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ _LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
 
 @contextmanager
 def copied_rows(
-    spark: SparkSession, spec: CopySpec, table_bytes: int | None, stopping: Callable[[], bool]
+    spark: SparkSession, spec: copy_reader.CopySpec, table_bytes: int | None, stopping: Callable[[], bool]
 ) -> Iterator[DataFrame]:
     """The rows as a DataFrame that is valid within, with the target's columns.
 
@@ -63,14 +60,14 @@ def copied_rows(
     if table_bytes is None or table_bytes > driver_of(spark).copied_bytes:
         yield read_on_executors(spark, spec)
         return
-    statement = copy_statement(spec.select, spec.row_filters, BlockRange())
-    work = work_of_copy(table_bytes)
+    statement = table_reading.copy_statement(spec.select, spec.row_filters, table_reading.BlockRange())
+    work = plan.work_of_copy(table_bytes)
     with (
         _Canceller(stopping) as canceller,
-        arrow_stream_source(
-            commit_session(spark, work),
+        source.arrow_stream_source(
+            sessions.commit_session(spark, work),
             spec.schema,
-            _with_sync_errors(spec.relation, copy_rows(spec, statement, opened=canceller.opened)),
+            _with_sync_errors(spec.relation, copy_reader.copy_rows(spec, statement, opened=canceller.opened)),
         ) as rows,
     ):
         yield rows if work == "copy" else rows.coalesce(1)
@@ -114,18 +111,18 @@ class _Canceller(threads.Closing):
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
 
-def read_on_executors(spark: SparkSession, spec: CopySpec) -> DataFrame:
+def read_on_executors(spark: SparkSession, spec: copy_reader.CopySpec) -> DataFrame:
     """The rows as a DataFrame that Spark's executors read, in the copy's order; it has the target's columns."""
-    part = [] if spec.order is None else [(PART, pa.int32())]
-    columns = spark_schema([*((field.name, field.type) for field in spec.schema), *part])
+    part = [] if spec.order is None else [(copy_reader.PART, pa.int32())]
+    columns = schema.spark_schema([*((field.name, field.type) for field in spec.schema), *part])
     numbers = spark.range(0, len(spec.ranges), 1, len(spec.ranges))
-    rows = numbers.mapInArrow(partial(read_ranges, spec), columns)
+    rows = numbers.mapInArrow(partial(copy_reader.read_ranges, spec), columns)
     # fewer tasks, each of which reads several ranges one after the other
     if len(spec.ranges) > MOST_CONNECTIONS and not _few_cores(spark):
         rows = rows.coalesce(MOST_CONNECTIONS)
     if spec.order is None:
         return rows
-    divided = rows.repartitionById(spec.order.parts, F.col(quoted(PART))).drop(PART)
+    divided = rows.repartitionById(spec.order.parts, F.col(quoted(copy_reader.PART))).drop(copy_reader.PART)
     return divided.sortWithinPartitions(F.col(quoted(spec.order.column)))
 
 

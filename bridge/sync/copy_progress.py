@@ -11,8 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from bridge.catalog import notes
-from bridge.catalog.catalog_rows import CopyRow
+from bridge.catalog import catalog_rows, notes
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import BridgeError, SyncError
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.sync.table_lock import CopySize
+    from bridge.sync.table_reading import CopySize
 
 
 _LOOK_INTERVAL_S = 0.5
@@ -129,13 +128,13 @@ class CopyProgress:
         return Sent(sum(one.rows for one in sent), sum(one.bytes for one in sent))
 
     @property
-    def row(self) -> CopyRow:
+    def row(self) -> catalog_rows.CopyRow:
         """The progress, for the catalog."""
         rows, size = self._sent
         row_bytes = size / rows if rows else self._size.row_bytes
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
         rate = (last - first) / (last_s - first_s) if last > first else None
-        return CopyRow(
+        return catalog_rows.CopyRow(
             self._namespace,
             self._name,
             rows,
@@ -230,7 +229,7 @@ class CopyMonitor:
                 self._logged_s[name] = now_s
                 self._log_progress(row)
 
-    def _log_progress(self, row: CopyRow) -> None:
+    def _log_progress(self, row: catalog_rows.CopyRow) -> None:
         self._log.info(
             "table copy progress",
             relation=row.qualified_name,

@@ -20,7 +20,7 @@ from psycopg import sql as psql
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
 from bridge.runtime.errors import PublisherError, TargetError
-from bridge.sync.copy_plan import BlockRange, copy_select, copy_statement, select_statement
+from bridge.sync.table_reading import BlockRange, TableLock, copy_select, copy_statement, select_statement
 from bridge.targets.target import TargetColumn, unrepresentable_hint, widened
 from protocol.bulk.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.runtime.warehouse import Layout
-    from bridge.sync.table_lock import TableLock
 
 _SETTINGS = {
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from bridge.lake.ddl import create_table
-from bridge.lake.forms import VALIDITY_NAMES, delta_schema, row_schema
+from bridge.lake import ddl, forms
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import placed
 from bridge.runtime import errors, remedies
-from bridge.spark.hints import store_hint, summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
 from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
 from protocol.values.types import Place, resolve
 
@@ -38,16 +36,16 @@ def make_table(
     """
     fields = [(column.name, column.type.arrow) for column in columns]
     variants = [column.name for column in columns if column.type.place is Place.VARIANT]
-    schema = delta_schema(mode, fields, rel.qualified_name, variants)
+    schema = forms.delta_schema(mode, fields, rel.qualified_name, variants)
     check_layout(rel.qualified_name, layout, target_schema_of(schema))
     try:
-        create_table(spark, rel.path, schema, layout)
+        ddl.create_table(spark, rel.path, schema, layout)
     except SPARK_ERRORS as error:
         if is_lost(error):
             raise
         message = f'cannot create the Delta table of "{rel.qualified_name}": {summary(error)}'
         raise errors.SyncError(message, hint=store_hint(error)) from error
-    return placed(row_schema(mode, schema, rel.path), layout.partition_by)
+    return placed(forms.row_schema(mode, schema, rel.path), layout.partition_by)
 
 
 def new_columns(
@@ -88,7 +86,7 @@ def layout_after_copy(
     log: FilteringBoundLogger,
 ) -> Layout:
     """The layout of a Delta table that exists, once a copy has replaced its columns. What it loses is logged."""
-    kept = kept_layout(layout, made, VALIDITY_NAMES if mode == "history" else ())
+    kept = kept_layout(layout, made, forms.VALIDITY_NAMES if mode == "history" else ())
     if lost := sorted(set(layout.columns) - set(kept.columns)):
         what = f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more"
         log.warning(

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow, sync_name
+from bridge.catalog import catalog_rows, refresh
 from bridge.runtime import errors, faults, remedies
 from protocol.lsn import INVALID
 
@@ -156,7 +155,7 @@ class Refresh:
         follow = [rel for rel in new if rel is not None]
         for name in planned.resynced:
             # as after a copy that was cut short: the rows stay until one commit replaces them
-            bring_in.append(RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
+            bring_in.append(catalog_rows.RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
             self._log.info("table is copied afresh", relation=rels[name].qualified_name)
         for name in planned.gaps:
             self._log.warning(
@@ -178,18 +177,18 @@ class Refresh:
         )
         faults.reach("refresh_taken")
 
-    def _rels(self) -> list[RelRow]:
-        return self._catalog.rels(self._name, sync_name(self._name))
+    def _rels(self) -> list[catalog_rows.RelRow]:
+        return self._catalog.rels(self._name, catalog_rows.sync_name(self._name))
 
     def _new(
         self,
         table: PublishedTable,
-        known: list[RelRow],
+        known: list[catalog_rows.RelRow],
         publisher: Publisher | None = None,
         *,
         replacing: bool = False,
         former: str | None = None,
-    ) -> RelRow | None:
+    ) -> catalog_rows.RelRow | None:
         """Return the catalog row of an added table; with a publisher, of one that is not copied. None on an error.
 
         The table joins `known`, the subscription's tables. With `replacing` the copy replaces what its Delta table has,

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import RelRow, owner_of
+from bridge.catalog import catalog_rows, refresh
 from bridge.catalog.held import held, note_timeline, timeline_begins
-from bridge.catalog.refresh import copy_afresh
 from bridge.lake.table_position import TablePosition, table_position, version_at
 from bridge.receive.server_facts import is_synchronous
 from bridge.receive.slot import ReplicationConnection, check_slot, refusal
@@ -40,7 +39,7 @@ def refused_by(positions: Held, server: ServerHistory, subscription: str) -> err
     compared = compare(positions, server)
     if compared.refused is None or compared.position is None:
         return None
-    anew = f"to copy all tables again, run: {remedies.start_afresh(owner_of(subscription))}"
+    anew = f"to copy all tables again, run: {remedies.start_afresh(catalog_rows.owner_of(subscription))}"
     return refusal(compared.refused, compared.position, anew=anew)
 
 
@@ -88,7 +87,7 @@ class ServerCheck:
                 end_lsn=str(positions.batch),
             )
         for table, missing in compared.afresh.items():
-            copy_afresh(self._catalog, name, table)
+            refresh.copy_afresh(self._catalog, name, table)
             self._log.warning(
                 "a table is copied afresh: it has transactions that the publisher lost",
                 relation=".".join(table),
@@ -174,7 +173,7 @@ class ServerCheck:
         lsn = check_slot(
             slot_name,
             status,
-            subscription=owner_of(self._subscription.name),
+            subscription=catalog_rows.owner_of(self._subscription.name),
             database=self._publisher.database,
             durable_lsn=durable_lsn,
         )
@@ -216,13 +215,13 @@ class OwnPositions:
         self._name = name
         self._log = log
 
-    def read(self, rel: RelRow) -> TablePosition:
+    def read(self, rel: catalog_rows.RelRow) -> TablePosition:
         """Return the position in a table's log; raises as `table_position`."""
         row = self._catalog.subscription(self._name)
         assert row is not None  # noqa: S101 - the worker has registered it
-        return table_position(self._spark, rel.path, row, owner_of(self._name), rel.since_lsn)
+        return table_position(self._spark, rel.path, row, catalog_rows.owner_of(self._name), rel.since_lsn)
 
-    def believed(self, rel: RelRow, position: TablePosition, server: ServerHistory) -> RelRow:
+    def believed(self, rel: catalog_rows.RelRow, position: TablePosition, server: ServerHistory) -> catalog_rows.RelRow:
         """Return a table's row with the position of its own log, which counts.
 
         Raises:
@@ -245,7 +244,7 @@ class OwnPositions:
         if (missing := server.missing(at)) is not None:
             if missing.later:
                 raise refusal(missing, at, anew="")
-            copy_afresh(self._catalog, name, (rel.namespace, rel.name))
+            refresh.copy_afresh(self._catalog, name, (rel.namespace, rel.name))
             raise errors.TableAhead(
                 f'the Delta table of "{rel.qualified_name}" has changes up to {at}, which the publisher does not have: '
                 f"{missing.reason}",
@@ -259,13 +258,14 @@ class OwnPositions:
             )
         return rel
 
-    def _behind(self, rel: RelRow, position: TablePosition) -> errors.TargetError:
+    def _behind(self, rel: catalog_rows.RelRow, position: TablePosition) -> errors.TargetError:
         """Return the error for a Delta table that has less than it had."""
         version = version_at(self._spark, rel.path, rel.position)
         again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
+        afresh = remedies.resync(catalog_rows.owner_of(self._name), rel.qualified_name)
         ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
         return errors.TargetError(
             f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.since_lsn} were '
             f"durable in it, but {ends}. It was restored, or put back from a backup",
-            hint=f"{again}have the table copied afresh: {remedies.resync(owner_of(self._name), rel.qualified_name)}",
+            hint=f"{again}have the table copied afresh: {afresh}",
         )

@@ -38,14 +38,13 @@ from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.runtime import errors, faults, remedies
 from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
-from bridge.spark.hints import constraint_hint, executor_hint, store_hint, summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from bridge.sync.copy_reader import copy_spec, largest_row, mirror_order
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
 from bridge.sync.server_check import OwnPositions
-from bridge.sync.table_lock import TableLock, locked_columns
+from bridge.sync.table_reading import TableLock, locked_columns
 from bridge.targets.location import table_location
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import INVALID

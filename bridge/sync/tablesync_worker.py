@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING
 
 from bridge.apply.stream import StreamHistory, recover, spool_folder, stream
 from bridge.apply.stream_worker import StreamWorker
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog import catalog_rows, refresh
 from bridge.runtime import errors, faults, log, remedies
 from bridge.spark import session
 from bridge.sync.made_tables import not_found
@@ -96,7 +95,7 @@ class TableSyncWorker(StreamWorker):
         copy_limit: CopyLimit | None = None,
     ) -> None:
         own = {
-            "name": sync_name(subscription.name),
+            "name": catalog_rows.sync_name(subscription.name),
             "slot_name": slot_name(subscription),
             "create_slot": True,
             "copy_data": True,
@@ -121,7 +120,7 @@ class TableSyncWorker(StreamWorker):
     @staticmethod
     def needed(catalog: Catalog, subscription: str) -> bool:
         """Whether there are tables for the worker, or a slot that it has to drop."""
-        return catalog.subscription(sync_name(subscription)) is not None
+        return catalog.subscription(catalog_rows.sync_name(subscription)) is not None
 
     def stop(self) -> None:
         """End after the current batch. A copy is cut short, and starts again at the next start."""

@@ -25,9 +25,7 @@ from bridge.runtime.errors import StateError
 from bridge.runtime.process import fsync
 from protocol.bulk.columns import RowMessages
 from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec.messages import LogicalMessage, Relation, Truncate
-from protocol.codec.pgoutput import decode, encode
-from protocol.codec.walsender import HEADER_BYTES
+from protocol.codec import messages, pgoutput, walsender
 from protocol.lsn import Lsn
 from protocol.stream.transactions import Ending, Event, Events, Transaction
 from protocol.values.value_array import PADDING
@@ -87,8 +85,8 @@ class SpoolFile:
             for position, event in transaction.events:
                 self._write_rows(file, rows, begin, position, between, in_stream=transaction.in_stream)
                 begin = position
-                _write_block(file, _EVENT, 1, encode(event))
-                if isinstance(event, Truncate):
+                _write_block(file, _EVENT, 1, pgoutput.encode(event))
+                if isinstance(event, messages.Truncate):
                     self.relation_ids.update(event.relation_ids)
             self._write_rows(file, rows, begin, len(rows), between, in_stream=transaction.in_stream)
         transaction.spool_to(self)
@@ -109,7 +107,7 @@ class SpoolFile:
             sizes = np.cumsum(block.lengths)
             if sizes[-1] > _BLOCK_BYTES:
                 block = rows.part(begin, begin + max(1, int(np.searchsorted(sizes, _BLOCK_BYTES))))
-            ids = RowMessages(block, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+            ids = RowMessages(block, skip_bytes=walsender.HEADER_BYTES, in_stream=in_stream).relation_ids
             self.relation_ids.update(np.unique(ids).tolist())
             _write_rows(file, block)
             self.rows += len(block)
@@ -137,7 +135,7 @@ class SpoolFile:
             "origin_name": transaction.origin_name,
             "in_stream": transaction.in_stream,
             "aborted": sorted(transaction.aborted),
-            "relations": [encode(relation).hex() for relation in transaction.relations],
+            "relations": [pgoutput.encode(relation).hex() for relation in transaction.relations],
             "rows": self.rows,
             "noted": self.noted,
         }
@@ -161,15 +159,15 @@ class SpoolFile:
                 operations = np.frombuffer(payload, np.uint8)
         if footer is None:
             raise _damaged(path, "it ends before the transaction does")
-        relations = [decode(bytes.fromhex(text)) for text in footer["relations"]]
-        relation_ids = {r.relation_id for r in relations if isinstance(r, Relation)}
+        relations = [pgoutput.decode(bytes.fromhex(text)) for text in footer["relations"]]
+        relation_ids = {r.relation_id for r in relations if isinstance(r, messages.Relation)}
         return Transaction(
             footer["xid"],
             Lsn.parse(footer["prepare_lsn"]),
             footer["prepare_time_us"],
             Lsn.parse(footer["end_lsn"]),
             origin_name=footer["origin_name"],
-            relations=tuple(relation for relation in relations if isinstance(relation, Relation)),
+            relations=tuple(relation for relation in relations if isinstance(relation, messages.Relation)),
             in_stream=footer["in_stream"],
             aborted=set(footer["aborted"]),
             gid=footer["gid"],
@@ -192,7 +190,7 @@ class SpoolFile:
         rows = size = 0
         for kind, count, payload in _blocks(self.path):
             if kind == _EVENT:
-                event = decode(payload, in_stream=in_stream)
+                event = pgoutput.decode(payload, in_stream=in_stream)
                 assert isinstance(event, Event)  # noqa: S101 - as `append` wrote it
                 events.append((rows, event))
             elif kind == _ROWS:
@@ -209,15 +207,15 @@ class SpoolFile:
         if rows or events:
             yield _row_messages(data, lengths), events
 
-    def messages(self, *, in_stream: bool) -> Iterator[LogicalMessage]:
+    def messages(self, *, in_stream: bool) -> Iterator[messages.LogicalMessage]:
         """The logical messages in the file, one at a time, without reading the rows.
 
         Raises:
             StateError: The file is missing, cut short or damaged.
         """
         for _, _, payload in _blocks(self.path, only=_EVENT):
-            event = decode(payload, in_stream=in_stream)
-            if isinstance(event, LogicalMessage):
+            event = pgoutput.decode(payload, in_stream=in_stream)
+            if isinstance(event, messages.LogicalMessage):
                 yield event
 
     def discard(self) -> None:
@@ -266,7 +264,7 @@ def largest_row(rows: MessageArray | ChunkedMessages, *, in_stream: bool) -> Lar
     longest = rows.longest()
     if not len(longest):
         return 0, 0
-    ids = RowMessages(longest, skip_bytes=HEADER_BYTES, in_stream=in_stream).relation_ids
+    ids = RowMessages(longest, skip_bytes=walsender.HEADER_BYTES, in_stream=in_stream).relation_ids
     return longest.size_bytes, int(ids[0])
 
 

@@ -6,6 +6,7 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,26 +15,25 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.apply.published import Published
-from bridge.catalog import maintenance
+from bridge.catalog import catalog_rows, lock, maintenance
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.lock import STOP_FIRST, is_running, locked
-from bridge.config.each_subscription import each
+from bridge.commands.state import each
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime import errors, log
 from bridge.spark.launch import Launch
 from bridge.spark.session import command_session, driver_of, told
-from bridge.verify.comparison import document_of, failed_document
 from bridge.verify.source_table import Pace
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
+    from bridge.verify.comparison import Difference, Shown, Verdict
+    from protocol.lsn import Lsn
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
 
@@ -88,13 +88,15 @@ def collect(  # noqa: PLR0913 - options
         PublisherError: The server of the only subscription refuses.
     """
     with (
-        locked(config.state_dir, STOP_FIRST) if repaired else nullcontext(),
+        lock.locked(config.state_dir, lock.STOP_FIRST) if repaired else nullcontext(),
         closing(Catalog(catalog_path(config.state_dir))) as catalog,
         started(config, chosen)
         if started
         else command_session(config, chosen, log=_SPARK_LOG, commits=repaired) as spark,
     ):
-        names = [name for subscription in chosen for name in (subscription.name, sync_name(subscription.name))]
+        names = [
+            name for subscription in chosen for name in (subscription.name, catalog_rows.sync_name(subscription.name))
+        ]
         known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
         known |= {name.partition(".")[2] for name in known}
         if unknown := [name for name in tables if name not in known]:
@@ -128,7 +130,7 @@ def collect(  # noqa: PLR0913 - options
                     catalog,
                     subscription,
                     Published.read(subscription, publisher, log.get(subscription.name), filter_server),
-                    running=lambda: not repaired and is_running(config.state_dir),
+                    running=lambda: not repaired and lock.is_running(config.state_dir),
                     pace=Pace(max_rate),
                     patience_s=patience_s,
                     shown=shown,
@@ -138,9 +140,9 @@ def collect(  # noqa: PLR0913 - options
                 lsn, verdicts = verification.run(
                     lambda name: not tables or name in tables or name.partition(".")[2] in tables
                 )
-            return document_of(subscription.name, lsn, verdicts)
+            return _document_of(subscription.name, lsn, verdicts)
 
-        documents = each(chosen, verified, lambda subscription, error: failed_document(subscription.name, str(error)))
+        documents = each(chosen, verified, lambda subscription, error: _failed_document(subscription.name, str(error)))
     return {"subscriptions": documents, "exit_code": _exit_code(documents, named=bool(tables))}
 
 
@@ -170,6 +172,51 @@ def _exit_code(documents: Sequence[dict[str, Any]], *, named: bool) -> int:
     if False in equal:
         return DIFFERENT
     return UNVERIFIED if None in equal or any("error" in document for document in documents) else EQUAL
+
+
+def _failed_document(name: str, error: str) -> dict[str, Any]:
+    """A subscription of which nothing could be verified, as `--json` prints it."""
+    return {"subscription": name, "lsn": None, "tables": [], "error": error}
+
+
+def _document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The result as `--json` prints it."""
+    return {
+        "subscription": name,
+        "lsn": str(lsn),
+        "tables": [
+            {
+                "relation": verdict.relation,
+                "path": verdict.path,
+                "rows": verdict.rows,
+                "equal": None if verdict.why else not verdict.differences and not verdict.partly,
+                "could_not": verdict.why or None,
+                "changelog": verdict.changelog,
+                "left_out": verdict.left_out,
+                "left_out_columns": list(verdict.left_out_columns),
+                "partly": verdict.partly,
+                "repaired": verdict.repaired,
+                "unrepaired": verdict.unrepaired or None,
+                "caveat": verdict.caveat or None,
+                "differences": _counts(verdict.differences),
+                "shown": [_shown_document(shown) for shown in verdict.shown],
+                "seconds": round(verdict.seconds, 2),
+            }
+            for verdict in verdicts
+        ],
+    }
+
+
+def _counts(differences: Sequence[Difference]) -> Mapping[str, int]:
+    counts = Counter[str]()
+    for difference in differences:
+        counts[difference.outcome] += difference.rows
+    return dict(sorted(counts.items()))
+
+
+def _shown_document(shown: Shown) -> dict[str, Any]:
+    columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
+    return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}
 
 
 def render(document: dict[str, Any]) -> RenderableType:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from protocol.lsn import Lsn
 
 Buckets = dict[int, tuple[int, ...]]
 """By bucket, the number of rows, the sum of their hashes, and the sums of the numbers in their keys, modulo 2^64."""
@@ -173,48 +172,3 @@ class Verdict:
     unrepaired: str = ""
     caveat: str = ""
     changelog: bool = False
-
-
-def failed_document(name: str, error: str) -> dict[str, Any]:
-    """A subscription of which nothing could be verified, as `--json` prints it."""
-    return {"subscription": name, "lsn": None, "tables": [], "error": error}
-
-
-def document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The result as `--json` prints it."""
-    return {
-        "subscription": name,
-        "lsn": str(lsn),
-        "tables": [
-            {
-                "relation": verdict.relation,
-                "path": verdict.path,
-                "rows": verdict.rows,
-                "equal": None if verdict.why else not verdict.differences and not verdict.partly,
-                "could_not": verdict.why or None,
-                "changelog": verdict.changelog,
-                "left_out": verdict.left_out,
-                "left_out_columns": list(verdict.left_out_columns),
-                "partly": verdict.partly,
-                "repaired": verdict.repaired,
-                "unrepaired": verdict.unrepaired or None,
-                "caveat": verdict.caveat or None,
-                "differences": _counts(verdict.differences),
-                "shown": [_shown_document(shown) for shown in verdict.shown],
-                "seconds": round(verdict.seconds, 2),
-            }
-            for verdict in verdicts
-        ],
-    }
-
-
-def _counts(differences: Sequence[Difference]) -> Mapping[str, int]:
-    counts = Counter[str]()
-    for difference in differences:
-        counts[difference.outcome] += difference.rows
-    return dict(sorted(counts.items()))
-
-
-def _shown_document(shown: Shown) -> dict[str, Any]:
-    columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
-    return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}

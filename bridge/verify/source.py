@@ -14,12 +14,10 @@ import psycopg
 from psycopg import sql as psql
 
 import sql
-from bridge.receive.connection import connect, dictionaries, translated
-from bridge.receive.slot import ReplicationConnection, Snapshot
+from bridge.receive import connection, slot
 from bridge.runtime import errors, threads
 from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.copy_plan import select_statement, where_clause
-from bridge.sync.table_lock import rows_made_anew
+from bridge.sync.table_reading import rows_made_anew, select_statement, where_clause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,11 +49,11 @@ class Source(threads.Closing):
 
     def __init__(self, conninfo: str, *, application_name: str, patience_s: float = 120.0) -> None:
         self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
-        self._replication = ReplicationConnection(conninfo, application_name=application_name)
+        self._replication = slot.ReplicationConnection(conninfo, application_name=application_name)
         try:
             snapshot = self._create_slot(patience_s)
             self.lsn = snapshot.consistent_point
-            self._connection = connect(conninfo, application_name=application_name)
+            self._connection = connection.connect(conninfo, application_name=application_name)
             self.version = self._connection.info.server_version
             try:
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -65,12 +63,12 @@ class Source(threads.Closing):
                     self._connection.execute(setting.encode())
             except psycopg.Error as error:
                 self._connection.close()
-                raise translated(error, "cannot read under the snapshot") from error
+                raise connection.translated(error, "cannot read under the snapshot") from error
         except BaseException:
             self._replication.close()
             raise
 
-    def _create_slot(self, patience_s: float) -> Snapshot:
+    def _create_slot(self, patience_s: float) -> slot.Snapshot:
         try:
             # the wait for a transaction is a wait for its lock
             self._replication.connection.execute(f"SET lock_timeout = {max(1, int(patience_s * 1000))}".encode())
@@ -131,7 +129,7 @@ class Source(threads.Closing):
             for (data,) in cursor:
                 yield bytes(data)
         except psycopg.Error as error:
-            raise translated(error, "cannot read what the stream has since the snapshot") from error
+            raise connection.translated(error, "cannot read what the stream has since the snapshot") from error
 
     def hold(self, tables: Iterable[PublishedTable]) -> dict[int, str]:
         """Lock tables until `close`, so that none is rewritten: a snapshot does not show the rows that it had before.
@@ -150,7 +148,7 @@ class Source(threads.Closing):
             except psycopg.errors.LockNotAvailable:
                 could_not[table.relid] = "another session has locked it"
             except psycopg.Error as error:
-                raise translated(error, f'cannot read table "{table.qualified_name}"') from error
+                raise connection.translated(error, f'cannot read table "{table.qualified_name}"') from error
         return could_not
 
     def leaves_out_changes(self, publications: Sequence[str]) -> bool:
@@ -165,9 +163,9 @@ class Source(threads.Closing):
     def sizes(self, relid: int) -> list[dict[str, Any]]:
         """The sizes of a table, or of each of its partitions, as `sql/copy_sizes.sql` says."""
         try:
-            return list(dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": relid})))
+            return list(connection.dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": relid})))
         except psycopg.Error as error:
-            raise translated(error, "cannot read a table's size") from error
+            raise connection.translated(error, "cannot read a table's size") from error
 
     def declarations(self, relid: int) -> dict[str, str]:
         """The types of a table's columns as SQL, by the columns' names; of a domain the type beneath it."""
@@ -190,11 +188,11 @@ class Source(threads.Closing):
                 raise
             raise errors.VerifyError(error.message, hint=error.hint) from error
         except psycopg.Error as error:
-            raise translated(error, "the snapshot is lost") from error
+            raise connection.translated(error, "the snapshot is lost") from error
 
     def query(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement under the snapshot."""
         try:
             yield from self._connection.execute(statement.encode(), parameters).fetchall()
         except psycopg.Error as error:
-            raise translated(error, "cannot read the source's rows") from error
+            raise connection.translated(error, "cannot read the source's rows") from error

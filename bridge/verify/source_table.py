@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 from psycopg import sql as psql
 
 from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.copy_plan import BlockRange, block_ranges, copy_statement, select_statement, where_clause
-from bridge.verify.comparison import Buckets, bucket_sums
-from bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable
+from bridge.sync.table_reading import BlockRange, block_ranges, copy_statement, select_statement, where_clause
+from bridge.verify import comparison, tables
 from bridge.verify.window import UNCHANGED, TableWindow, Texts
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class SourceTable:
     """
 
     source: Source
-    table: VerifiedTable
+    table: tables.VerifiedTable
     pace: Pace = field(default_factory=Pace)
 
     def extent(self) -> Extent:
@@ -88,8 +87,8 @@ class SourceTable:
         but: Iterable[str],
         read: Callable[[float], None],
         within: Collection[int] = (),
-        bits: int = BUCKET_BITS,
-    ) -> Buckets:
+        bits: int = tables.BUCKET_BITS,
+    ) -> comparison.Buckets:
         """The table's buckets.
 
         Args:
@@ -98,7 +97,7 @@ class SourceTable:
             within: Only rows of these buckets, as they are without `bits`; all if there are none.
             bits: How many bits of a hash its bucket has.
         """
-        sums_of: Buckets = {}
+        sums_of: comparison.Buckets = {}
         left_out = self._left_out(but)
         conditions = [self.table.in_source_buckets("h", within)] * bool(within) + [left_out] * bool(left_out)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -119,14 +118,14 @@ class SourceTable:
             for bucket, *more in self.source.query(statement):
                 so_far = sums_of.get(bucket, (0,) * len(more))
                 sums_of[bucket] = tuple(a + int(b) for a, b in zip(so_far, more, strict=True))
-        return {bucket: bucket_sums(*sums) for bucket, sums in sums_of.items()}
+        return {bucket: comparison.bucket_sums(*sums) for bucket, sums in sums_of.items()}
 
     def rows(
         self,
         extent: Extent,
         buckets: Collection[int],
         but: Iterable[str],
-        bits: int = BUCKET_BITS,
+        bits: int = tables.BUCKET_BITS,
     ) -> Counter[tuple[str, int]]:
         """Count the rows of some buckets, by the hashes of their keys and of themselves."""
         counts: Counter[tuple[str, int]] = Counter()
@@ -165,7 +164,7 @@ class SourceTable:
 
     def texts(
         self, keys: Iterable[str], numbers: Collection[Sequence[int]] = ()
-    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+    ) -> Iterator[tuple[str, list[tables.ValueTexts]]]:
         """The texts of rows' columns, canonically and as PostgreSQL writes them, by the hashes of their keys.
 
         Args:
@@ -181,12 +180,12 @@ class SourceTable:
 
     def ended_texts(
         self, window: TableWindow, rows: Mapping[Texts, list[object] | None]
-    ) -> Iterator[tuple[str, list[ValueTexts]]]:
+    ) -> Iterator[tuple[str, list[tables.ValueTexts]]]:
         """The same of rows with which touched keys end."""
         for selects in _batches(self._ended(window, key, row) for key, row in rows.items()):
             yield from self._texts(self.table.source_key, f"({' UNION ALL '.join(selects)}) AS r")
 
-    def _texts(self, key: str, source: str) -> Iterator[tuple[str, list[ValueTexts]]]:
+    def _texts(self, key: str, source: str) -> Iterator[tuple[str, list[tables.ValueTexts]]]:
         names = [quote_identifier(column.name) for column in self.table.columns]
         shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
         columns = f"ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}]"

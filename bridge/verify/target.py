@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from bridge.lake import location, retry
 from bridge.lake.commit.writes import merge_into
-from bridge.lake.location import place_of, read_table
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.retry import have_changed, retry_commit, unless_changed
 from bridge.lake.source import as_frame
 from bridge.runtime.errors import VerifyError
-from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.session import companion
-from bridge.sync.copy_plan import BlockRange
-from bridge.sync.copy_reader import copy_rows, copy_spec
+from bridge.spark import outcome, session
+from bridge.sync import copy_reader, table_reading
 from bridge.targets.location import quoted, sql_name
 from bridge.targets.target import TargetColumn
 from bridge.verify.comparison import Buckets, Difference, bucket_sums
@@ -46,7 +43,7 @@ _LOW_BITS: Final = 30
 
 def hashing_session(spark: SparkSession) -> SparkSession:
     """Return the session in which canonical records can be computed."""
-    return companion(spark, "hashing", {"spark.sql.ansi.enabled": "false"})
+    return session.companion(spark, "hashing", {"spark.sql.ansi.enabled": "false"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class TargetVersion:
     version: int
 
     def _rows(self) -> DataFrame:
-        rows = read_table(self.spark, self.table.path, version=self.version)
+        rows = location.read_table(self.spark, self.table.path, version=self.version)
         return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
 
     def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:
@@ -183,21 +180,23 @@ def repair(
         raise VerifyError(f'column "{table.left_out[0]}" of table "{table.relation}" is not compared, so not repaired')
     if not table.keyed:
         raise VerifyError(f'table "{table.relation}" has no key, so single rows of it cannot be repaired')
-    spec = copy_spec(
+    spec = copy_reader.copy_spec(
         table.published,
         published.publisher.types(column.type_oid for column in table.published.columns),
         conninfo=subscription.connection,
         application_name=f"{subscription.name}_verify",
         snapshot=source.export(),
         unrepresentable=subscription.unrepresentable,
-        ranges=[BlockRange()],
+        ranges=[table_reading.BlockRange()],
         columns=[
             TargetColumn(column.name, replace(column.type, arrow=column.target, place=column.place))
             for column in table.columns
         ],
     )
     batches = list(
-        copy_rows(spec, SourceTable(source, table).copy_of(spec.select, [difference.key for difference in differences]))
+        copy_reader.copy_rows(
+            spec, SourceTable(source, table).copy_of(spec.select, [difference.key for difference in differences])
+        )
     )
     rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
     names = [column.name for column in table.columns]
@@ -212,14 +211,14 @@ def repair(
     stamp = CommitStamp(f"{app_id}/repair-{str(source.lsn).replace('/', '-')}", lsn, lsn)
 
     def commit() -> None:
-        latest = read_table(spark, table.path).alias("t")
+        latest = location.read_table(spark, table.path).alias("t")
         same = reduce(and_, (F.col(f"t.{quoted(name)}").eqNullSafe(F.col(f"s.{quoted(name)}")) for name in table.key))
         now = latest.join(changes.alias("s"), same, "left_semi").select(*map(quoted, names))
-        source = unless_changed(changes, compared, now)
+        source = retry.unless_changed(changes, compared, now)
         try:
             merge_into(source, table.path, lambda view: _statement(table.path, view, names, table.key))
-        except SPARK_ERRORS as error:
-            if not have_changed(error):
+        except outcome.SPARK_ERRORS as error:
+            if not retry.have_changed(error):
                 raise
             raise VerifyError(
                 f'another writer changed rows of table "{table.relation}" while they were compared',
@@ -227,8 +226,8 @@ def repair(
             ) from error
 
     with stamped(spark, stamp):
-        retry_commit(commit, table.path)
-    LocalTables(partial(place_of, spark)).flush([table.path])
+        retry.retry_commit(commit, table.path)
+    LocalTables(partial(location.place_of, spark)).flush([table.path])
 
 
 def _statement(path: str, view: str, names: Iterable[str], key: Iterable[str]) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.codec import messages as m
-from protocol.codec.pgoutput import decode
+from protocol.codec import messages as m, pgoutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +74,7 @@ class Window:
     def read(self, messages: Iterable[bytes]) -> None:
         """Read the stream's messages, in order."""
         for data in messages:
-            message = decode(data)
+            message = pgoutput.decode(data)
             match message:
                 case m.Begin() | m.BeginPrepare():
                     self._pending = []

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.config import Config, Subscription
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from tests.bridge.made_daemon import DyingWorker, Systemd
 
 

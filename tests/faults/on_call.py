@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bridge.config import config
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from bridge.service.daemon import Daemon
 from tests.bridge.made_daemon import wait_until
 from tests.oracle.delta import delta_table, differences

@@ -26,8 +26,8 @@ from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
 from bridge.spark import session
 from bridge.sync import tablesync
-from bridge.sync.copy_plan import BlockRange, copy_statement
 from bridge.sync.copy_reader import copy_rows
+from bridge.sync.table_reading import BlockRange, copy_statement
 from bridge.targets.target import target_field, target_schema
 from tests.simulation.lake import MemoryLake, MemorySession, Version
 

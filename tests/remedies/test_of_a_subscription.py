@@ -17,6 +17,7 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog_rows import sync_name
 from bridge.check.subscription import Known, check_subscription
 from bridge.config.tables import Table
+from bridge.lake import table
 from bridge.lake.commit import messages
 from bridge.monitor.document import collect
 from bridge.runtime.errors import (
@@ -347,7 +348,7 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
         assert again().copied_since == ["public.t"]
         lsn = Lsn(pipeline.remote_lsn() + 1)
         patched = {"existing_schema": mock.Mock(), "read_target_schema": mock.Mock(return_value=())}
-        with mock.patch.multiple(replay, **patched), pytest.raises(SkipError) as caught:
+        with mock.patch.multiple(table, **patched), pytest.raises(SkipError) as caught:
             _ = again()._tables
         begun = tmp_path / "begun.json"
         begun.write_text('{"flushing": true, "boot_id": ""}')

@@ -17,7 +17,7 @@ from bridge.catalog.lock import spark_lock
 from bridge.check.finding import Level
 from bridge.check.machine import check_descriptors, check_memory
 from bridge.config.config import load
-from bridge.demo.folder import DemoFolder
+from bridge.demo.subscriber import DemoFolder
 from bridge.lake.forms import VALIDITY, delta_schema, row_schema
 from bridge.runtime import process
 from bridge.runtime.errors import BridgeError, StateError, TargetError

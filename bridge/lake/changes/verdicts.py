@@ -25,8 +25,7 @@ from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter, server_filter
 from bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
-from bridge.spark.hints import summary
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
+from bridge.spark.outcome import SPARK_ERRORS, is_lost, summary
 from bridge.spark.session import companion
 from bridge.sqltext.refusal import OF_POSTGRESQL
 from protocol.errors import UnrepresentableValue

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.functions.dates import finite
-from bridge.rowfilter.types import typed
-from bridge.rowfilter.types.encodings import UTF8, Encoding, check_modifiers
-from bridge.rowfilter.types.pg_catalog import shown
+from bridge.rowfilter.functions import dates, numbers
+from bridge.rowfilter.types import encodings, pg_catalog, typed
 from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Digits, Strength, Typed, failure
 from bridge.sqltext.refusal import Refused
 
@@ -41,12 +38,14 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     else:
         apply = _CASTS.get((source, target))
     if apply is None:
-        raise Refused(f"the cast from {shown(source)} to {shown(target)} is not translated", at)
+        raise Refused(f"the cast from {pg_catalog.shown(source)} to {pg_catalog.shown(target)} is not translated", at)
     strength = (node.strength or Strength(typed.DATABASE_DEFAULT)) if target in typed.COLLATABLE else None
     return Typed(target, at, apply, (node,), strength=strength)
 
 
-def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, encoding: Encoding = UTF8) -> Typed:
+def with_modifiers(
+    node: Typed, modifiers: tuple[int, ...], at: int, encoding: encodings.Encoding = encodings.UTF8
+) -> Typed:
     """Apply the modifiers of a value's type: `varchar(3)`, `numeric(5,2)`.
 
     Raises:
@@ -57,17 +56,17 @@ def with_modifiers(node: Typed, modifiers: tuple[int, ...], at: int, encoding: E
     if node.type == "numeric":
         return _with_precision(node, modifiers, at)
     if node.type in {"varchar", "bpchar"} and len(modifiers) == 1:
-        check_modifiers(encoding, node, at)
+        encodings.check_modifiers(encoding, node, at)
         size = modifiers[0]
         if not 1 <= size <= 10_485_760:
-            raise Refused(f"length for type {shown(node.type)} must be at least 1", at)
+            raise Refused(f"length for type {pg_catalog.shown(node.type)} must be at least 1", at)
         pad = node.type == "bpchar"
 
         def apply(column: Column) -> Column:
             return F.rpad(column, size, " ") if pad else F.substring(column, 1, size)
 
         return Typed(node.type, at, apply, (node,), strength=node.strength)
-    raise Refused(f"modifiers of type {shown(node.type)} are not translated", at)
+    raise Refused(f"modifiers of type {pg_catalog.shown(node.type)} are not translated", at)
 
 
 def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
@@ -78,7 +77,7 @@ def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
         )
     if not node.digits:
         raise Refused("a cast of numeric values without a precision to one with a precision is not translated", at)
-    return numeric.as_decimal(node, Digits(precision, scale))
+    return numbers.as_decimal(node, Digits(precision, scale))
 
 
 _PLAIN: Final = frozenset({"int2", "int4", "int8", "float4", "float8"})
@@ -107,7 +106,7 @@ def _from_numeric(node: Typed, target: str) -> Apply | None:
 def _text_to_float8(text: Column) -> Column:
     value = text.cast("double")
     beyond = value.isin(float("inf"), float("-inf")) & ~text.isin("Infinity", "-Infinity")
-    lost = (value == 0) & (numeric.canonical(text) != "0")
+    lost = (value == 0) & (numbers.canonical(text) != "0")
     return F.when(beyond | lost, failure("numeric value is out of range for double precision")).otherwise(value)
 
 
@@ -127,7 +126,7 @@ def _day_of(timestamp: Column) -> Column:
 
     Spark rewrites a comparison of a cast with the infinity of dates, and fails in doing so.
     """
-    usecs = F.unix_micros(finite("timestamp", timestamp).cast("timestamp"))
+    usecs = F.unix_micros(dates.finite("timestamp", timestamp).cast("timestamp"))
     day = F.call_function("div", usecs - F.pmod(usecs, F.lit(_DAY_USECS)), F.lit(_DAY_USECS))
     return F.date_from_unix_date(day.cast("int"))
 
@@ -145,6 +144,6 @@ _CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {
     ("int4", "bool"): lambda value: value != 0,
     ("bpchar", "text"): F.rtrim,
     ("bpchar", "varchar"): F.rtrim,
-    ("date", "timestamp"): lambda value: finite("date", value).cast("timestamp_ntz"),
+    ("date", "timestamp"): lambda value: dates.finite("date", value).cast("timestamp_ntz"),
     ("timestamp", "date"): _day_of,
 }

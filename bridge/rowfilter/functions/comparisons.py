@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import numeric
-from bridge.rowfilter.types import literals
-from bridge.rowfilter.types.encodings import UTF8, Encoding, check_operator
+from bridge.rowfilter.functions import numbers
+from bridge.rowfilter.types import encodings, literals, pg_catalog
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
-from bridge.rowfilter.types.pg_catalog import Signature, shown
 from bridge.rowfilter.types.typed import STRINGS, Apply, Typed, collation_of, failure
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
@@ -45,7 +43,7 @@ _LAST_DAY: Final = END_OF_TIME // _DAY_USECS
 _END_OF_TIMESTAMPS: Final = days(294_277, 1, 1)
 
 
-def operator(name: str, _signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def operator(name: str, _signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate a comparison; None for any other operator.
 
     Raises:
@@ -66,14 +64,14 @@ def compare(name: str, left: Typed, right: Typed, at: int) -> Typed:
     if types == {"interval"}:
         return Typed("bool", at, _of(name, literals.span), (left, right))
     if types == {"numeric"}:
-        return _compare_numerics(name, numeric.together(left, right), at)
+        return _compare_numerics(name, numbers.together(left, right), at)
     if types <= STRINGS:
         return _compare_strings(name, left, right, at)
     if left.type.startswith("_") and len(types) == 1 and name in _EQUALITIES:
         check_elements(left, right, at)
         return Typed("bool", at, COMPARISONS[name], (left, right))
     if not types <= DIRECT:
-        raise Refused(f"comparing values of type {shown(left.type)} is not translated", at)
+        raise Refused(f"comparing values of type {pg_catalog.shown(left.type)} is not translated", at)
     return Typed("bool", at, COMPARISONS[name], (left, right))
 
 
@@ -90,7 +88,7 @@ def check_elements(left: Typed, right: Typed, at: int) -> None:
     elif element in {"text", "varchar"}:
         _check_equality((left, right), at)
     elif element not in DIRECT:
-        raise Refused(f"comparing values of type {shown(left.type)} is not translated", at)
+        raise Refused(f"comparing values of type {pg_catalog.shown(left.type)} is not translated", at)
 
 
 def distinct(left: Column, right: Column, equal: Apply) -> Column:
@@ -118,11 +116,11 @@ def _compare_numerics(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
     if left.digits:
         return Typed("bool", at, COMPARISONS[name], (left, right))
     if name in _EQUALITIES:
-        return Typed("bool", at, _of(name, numeric.canonical), (left, right))
+        return Typed("bool", at, _of(name, numbers.canonical), (left, right))
 
     def apply(a: Column, b: Column) -> Column:
         known = a.isNotNull() & b.isNotNull()
-        return F.when(known, COMPARISONS[name](numeric.ordered(a), numeric.ordered(b)))
+        return F.when(known, COMPARISONS[name](numbers.ordered(a), numbers.ordered(b)))
 
     return Typed("bool", at, apply, (left, right))
 
@@ -143,13 +141,13 @@ def _check_equality(nodes: tuple[Typed, ...], at: int) -> None:
         raise Refused(f'equality by the nondeterministic collation "{collation.name}" is not translated', at)
 
 
-def check_order(nodes: tuple[Typed, ...], at: int, encoding: Encoding = UTF8) -> None:
+def check_order(nodes: tuple[Typed, ...], at: int, encoding: encodings.Encoding = encodings.UTF8) -> None:
     """Check that strings are ordered by their bytes in UTF-8.
 
     Raises:
         Refused: The collation, or the database's encoding, orders them in another way.
     """
-    check_operator(encoding, "<", nodes, at)
+    encodings.check_operator(encoding, "<", nodes, at)
     collation = collation_of(nodes, at)
     if not collation.bytewise:
         raise Refused(

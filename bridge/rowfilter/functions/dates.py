@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
-from bridge.rowfilter.types.pg_catalog import Signature, shown
+from bridge.rowfilter.types import literals, pg_catalog
 from bridge.rowfilter.types.typed import Apply, Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
@@ -19,7 +18,7 @@ _END_DATE: Final = 2_145_031_949  # 5874898-06-03, DATE_END_JULIAN
 _FIRST_TIMESTAMP: Final = _FIRST_DATE * 86_400_000_000
 
 
-def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def operator(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate + or - with a date or a timestamp; None for any other operator.
 
     Raises:
@@ -31,7 +30,7 @@ def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
     return Typed(signature.result, at, apply, arguments) if apply else None
 
 
-def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
+def _with_interval(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed:
     """A date or a timestamp plus or minus a literal interval; without a time zone, each day has 24 hours."""
     moment, interval = arguments if signature.arguments[1] == "interval" else arguments[::-1]
     if not isinstance(interval, Constant) or (interval.value is not None and interval.value.months):
@@ -48,8 +47,8 @@ def _with_interval(name: str, signature: Signature, arguments: tuple[Typed, ...]
 def infinite(type_: str, value: Column) -> Column:
     """Whether a date or timestamp is one of the infinities of `literals`."""
     if type_ == "date":
-        return F.unix_date(value).isin(FOREVER, -FOREVER - 1)
-    ends = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, -END_OF_TIME - 1))
+        return F.unix_date(value).isin(literals.FOREVER, -literals.FOREVER - 1)
+    ends = (F.lit(str(end)).cast("bigint") for end in (literals.END_OF_TIME, -literals.END_OF_TIME - 1))
     return F.unix_micros(value.cast("timestamp")).isin(*ends)
 
 
@@ -131,7 +130,7 @@ _SPELLINGS: Final = {
 _TRUNCATED: Final = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
 
 
-def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def function(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate extract, date_part, date_trunc, make_date or isfinite; None for any other function.
 
     Raises:
@@ -167,7 +166,7 @@ def _extract(result: str, field: str, value: Typed, at: int) -> Typed:
     fields = {"date": _FIELDS | _DATE_FIELDS, "timestamp": _FIELDS | _CLOCK_FIELDS}.get(value.type, {})
     extract = fields.get(field)
     if extract is None:
-        raise Refused(f'the field "{field}" of type {shown(value.type)} is not translated', at)
+        raise Refused(f'the field "{field}" of type {pg_catalog.shown(value.type)} is not translated', at)
 
     def part(column: Column) -> Column:
         return extract(finite(value.type, column))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import numeric
+from bridge.rowfilter.functions import numbers
 from bridge.rowfilter.types.typed import Constant, Typed, failure, merged
 from bridge.sqltext.refusal import Refused
 
@@ -148,6 +148,6 @@ def _is(value: Column, wanted: Any) -> Column:
     if isinstance(wanted, dict):
         return _contains(value, wanted)
     if isinstance(wanted, Decimal):
-        number = numeric.canonical(F.substring(value, 2, 1 << 30))
-        return value.startswith("x") & (number == numeric.canonical(F.lit(format(wanted, "f"))))
+        number = numbers.canonical(F.substring(value, 2, 1 << 30))
+        return value.startswith("x") & (number == numbers.canonical(F.lit(format(wanted, "f"))))
     return value == (f"s{wanted}" if isinstance(wanted, str) else f"x{json.dumps(wanted)}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions.like import literal_pattern, match, null_match
+from bridge.rowfilter.functions.text import literal_pattern, match, null_match
 from bridge.rowfilter.types.typed import STRINGS, Typed
 from bridge.sqltext.refusal import Refused
 

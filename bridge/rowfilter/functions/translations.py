@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions import arrays, comparisons, dates, jsonb, like, numbers, regular_expressions, text
+from bridge.rowfilter.functions import arrays, comparisons, dates, jsonb, numbers, regular_expressions, text
 from bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
 from bridge.rowfilter.types.pg_catalog import Signature, shown
 from bridge.sqltext.refusal import Refused
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _OPERATORS: Final[tuple[Translate, ...]] = (
     comparisons.operator,
-    like.operator,
+    text.like_operator,
     regular_expressions.operator,
     text.operator,
     jsonb.operator,
@@ -43,7 +43,7 @@ _FUNCTIONS: Final[tuple[Translate, ...]] = (
     numbers.function,
     dates.function,
     text.function,
-    like.function,
+    text.like_escape,
 )
 MUTABLE: Final = frozenset(
     {

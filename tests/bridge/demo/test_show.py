@@ -1,4 +1,7 @@
-"""The demo as its user runs it, from the command to the line that queries its tables."""
+"""The demo as its user runs it, from the command to the line that queries its tables.
+
+The shop's publications are valid, and the load does what the demo is to show, at its pace.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
 from bridge.config import config
-from bridge.demo.folder import MARKER
-from bridge.demo.show import Screen, copied, query_command, reached, run_demo
+from bridge.demo.show import Screen, ShopLoad, copied, create, query_command, reached, run_demo
+from bridge.demo.subscriber import MARKER
 from bridge.runtime.errors import BridgeError
 from protocol.lsn import Lsn
 
@@ -220,3 +225,66 @@ def test_the_whole_demo(tmp_path):
     assert [row[1] for row in cells] == ["status", "delivered", "new", "paid", "shipped"]
     total = next(int(line.split()[1].replace(",", "")) for line in lines if "public.orders " in line)
     assert sum(int(row[2]) for row in cells[1:]) == total
+
+
+NO_STEP = "CREATE FUNCTION step() RETURNS void LANGUAGE sql AS ''"
+
+
+def wait_for(load: ShopLoad, committed: int) -> None:
+    """Wait until a load has committed so many transactions."""
+    until_s = time.monotonic() + 60
+    while load.committed < committed:
+        load.check()
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_load_does_everything_that_the_demo_is_to_show(publisher):
+    """Inserts, updates and deletes, key changes, rows entering and leaving a row filter, rollbacks, TOAST values."""
+    create(publisher.conninfo)
+    tables = ("customers", "order_items", "orders", "page_views", "products")
+    assert publisher.query(
+        "SELECT tablename, attnames::text[], rowfilter FROM pg_publication_tables WHERE pubname = 'vip_pub'"
+    ) == [("customers", ["id", "name", "country", "vip", "balance"], "vip")]
+    listed = "SELECT tablename FROM pg_publication_tables WHERE pubname = 'shop_pub' ORDER BY 1"
+    assert publisher.query(listed) == [(table,) for table in tables]
+    for table in ("customers", "products"):
+        query = "SELECT pg_relation_size(reltoastrelid) > 0 FROM pg_class WHERE oid = %s::regclass"
+        assert publisher.query(query, (table,)) == [(True,)]
+
+    ids = {table: set(publisher.query(f"SELECT id FROM {table}")) for table in ("customers", "orders")}
+    vips = set(publisher.query("SELECT id FROM customers WHERE vip"))
+    with closing(ShopLoad(publisher.conninfo, 10_000)) as load:
+        wait_for(load, 1500)
+    assert load.rolled_back > 0
+    for table in ("products", "order_items"):
+        assert publisher.query(f"SELECT count(*) > 0 FROM {table} WHERE sku LIKE '%%.%%'") == [(True,)]
+    assert publisher.query("SELECT count(*) > 0 FROM order_items WHERE line_no > 10") == [(True,)]
+    now = {table: set(publisher.query(f"SELECT id FROM {table}")) for table in ids}
+    for table, before in ids.items():
+        assert before - now[table]
+        assert now[table] - before
+    vips_now, remaining = (
+        set(publisher.query("SELECT id FROM customers WHERE vip")),
+        now["customers"] & ids["customers"],
+    )
+    assert (vips & remaining) - vips_now
+    assert (vips_now & remaining) - vips
+    twice = "SELECT count(*) > 0 FROM (SELECT 1 FROM page_views v GROUP BY v HAVING count(*) > 1) d"
+    assert publisher.query(twice) == [(True,)]
+
+
+def test_thread_keeps_to_its_pace(publisher):
+    publisher.execute(NO_STEP)
+    with closing(ShopLoad(publisher.conninfo, 40)) as load:
+        time.sleep(1)
+    load.check()
+    done = load.committed + load.rolled_back
+    # a late start may be caught up for a quarter of a second
+    assert 5 <= done <= 40 * 1.75 + 1
+    assert str(load) == f"{load.committed} transactions committed, {load.rolled_back} rolled back"
+
+
+def test_error_of_the_thread_is_raised_by_check(publisher):
+    with closing(ShopLoad(publisher.conninfo, 500)) as load, pytest.raises(psycopg.errors.UndefinedFunction):
+        wait_for(load, 1)

@@ -18,7 +18,7 @@ import typer
 
 from bridge.catalog.schema import SCHEMA_VERSION
 from bridge.runtime import __version__
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from bridge.service import cli
 from tests.fix_cli import TWO, catalog_of
 

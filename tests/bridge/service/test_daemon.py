@@ -19,7 +19,7 @@ from bridge.check.finding import passed
 from bridge.config.config import Config, Subscription
 from bridge.runtime import process, threads
 from bridge.runtime.errors import ConfigError, SparkLost
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from bridge.service import daemon as module
 from bridge.spark import session
 from bridge.spark.driver import Driver

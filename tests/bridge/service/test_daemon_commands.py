@@ -20,11 +20,12 @@ from bridge.apply import stream_worker
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
-from bridge.commands import drop
+from bridge.check import report
+from bridge.commands import refresh
 from bridge.config import config
 from bridge.runtime import faults, process, threads
 from bridge.runtime.errors import SparkLost
-from bridge.runtime.signals import StopSignals
+from bridge.runtime.supervisor import StopSignals
 from bridge.service import daemon as module, subscriber
 from bridge.spark.driver import Driver
 from tests.oracle.memory_tables import in_memory
@@ -148,13 +149,13 @@ def life(tmp_path, pgbridge, monkeypatch):
     monkeypatch.setattr(stream_worker, "backoff_s", lambda _, longest_s: longest_s)
     monkeypatch.setattr(subscriber, "CommitLog", mock.MagicMock())
     for place, name in (
-        (module, "WarmUp"), (module, "preflight"), (process, "keep_freed"), (threads, "share_interpreter"),
+        (module, "WarmUp"), (report, "preflight"), (process, "keep_freed"), (threads, "share_interpreter"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, mock.MagicMock())
     monkeypatch.setattr(module, "JvmWatch", lambda *_: nullcontext())
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.2)
     monkeypatch.setattr(stream_worker, "_LOOK_INTERVAL_S", 0.1)
-    monkeypatch.setattr(drop, "_SETTLE_S", 0.3)
+    monkeypatch.setattr(refresh, "_SETTLE_S", 0.3)
     monkeypatch.setattr(faults, "_action", faults._action)
     with in_memory() as tables, closing(Catalog(catalog_path(tmp_path / "state"))) as catalog:
         made = Life(tmp_path, pgbridge, catalog, tables)

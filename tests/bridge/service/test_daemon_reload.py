@@ -8,7 +8,7 @@ from contextlib import closing
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.runtime.errors import ConfigError
-from bridge.runtime.systemd import Service
+from bridge.runtime.supervisor import Service
 from protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until

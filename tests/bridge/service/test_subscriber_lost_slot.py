@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.commands.drop import drop, resync
+from bridge.commands.refresh import drop, resync
 from bridge.commands.state import State
 from bridge.config.config import Config
 from bridge.runtime.errors import PublisherError

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.runtime.errors import SyncError
-from bridge.sync import copy, copy_plan
+from bridge.sync import copy, table_reading
 from bridge.sync.copy import copied_rows, read_on_executors
 from bridge.sync.copy_reader import CopyOrder, copy_spec
 
@@ -41,7 +41,7 @@ def spec_of(publisher, name, snapshot, unrepresentable="error"):
         application_name="copy",
         snapshot=snapshot,
         unrepresentable=unrepresentable,
-        ranges=(copy_plan.BlockRange(),),
+        ranges=(table_reading.BlockRange(),),
     )
 
 

@@ -18,7 +18,7 @@ from bridge.runtime import log
 from bridge.runtime.errors import SyncError
 from bridge.sync import copy_progress as module
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor, CopyProgress, Sent
-from bridge.sync.table_lock import CopySize
+from bridge.sync.table_reading import CopySize
 
 
 class Copies:

@@ -14,10 +14,9 @@ from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.runtime.errors import PublisherError
-from bridge.sync import copy_plan, copy_reader
-from bridge.sync.copy_plan import copy_select
+from bridge.sync import copy_reader, table_reading
 from bridge.sync.copy_reader import CopySpec, key_of, read_ranges
-from bridge.sync.table_lock import TableLock
+from bridge.sync.table_reading import TableLock, copy_select
 from protocol.values.pg_type import BUILTIN
 from protocol.values.types import resolve
 
@@ -55,7 +54,7 @@ def test_the_key_is_that_of_the_changes_to_come(identity, key):
 @pytest.fixture
 def small_ranges(monkeypatch):
     """Ranges of 64 blocks, so that a test's table has some."""
-    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(table_reading, "RANGE_BYTES", 64 * 8192)
 
 
 def read_range(spec, number):

@@ -24,9 +24,9 @@ from bridge.lake.commit.writes import overwrite_rows
 from bridge.receive.slot import Snapshot
 from bridge.runtime import faults, log
 from bridge.runtime.errors import BridgeError, StoreError, TargetError
-from bridge.sync import copy, copy_plan, tablesync
+from bridge.sync import copy, table_reading, tablesync
 from bridge.sync.copy_progress import CopyLimit
-from bridge.sync.table_lock import TableLock
+from bridge.sync.table_reading import TableLock
 from bridge.sync.tablesync import TableSync
 from protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
@@ -76,7 +76,7 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
 
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
     """From a root that is published, in more tasks than it may have connections, and from leaves."""
-    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(table_reading, "RANGE_BYTES", 64 * 8192)
     monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
     publisher.execute(
@@ -92,7 +92,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert ids(bridge, "root") == list(range(1, 40001))
     assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
     monkeypatch.undo()
-    monkeypatch.setattr(copy_plan, "RANGE_BYTES", 64 * 8192)
+    monkeypatch.setattr(table_reading, "RANGE_BYTES", 64 * 8192)
     monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     bridge = pipeline(publications=("leaves",))
@@ -107,7 +107,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
 def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline, monkeypatch, on_executors):
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:
-        monkeypatch.setattr(copy_plan, "RANGE_BYTES", 256 * 8192)
+        monkeypatch.setattr(table_reading, "RANGE_BYTES", 256 * 8192)
         monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"

@@ -16,8 +16,8 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream import undecodable
 from bridge.runtime.errors import StreamError, TargetError
-from bridge.sync.copy_plan import BlockRange
 from bridge.sync.copy_reader import copy_rows, copy_spec, range_statement
+from bridge.sync.table_reading import BlockRange
 from protocol.lsn import Lsn
 from tests.bridge.receive.streams import Stream, ids, inserted
 

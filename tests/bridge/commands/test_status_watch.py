@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from bridge.catalog.lock import locked
-from bridge.commands import watch
-from bridge.commands.watch import Looker, frame
+from bridge.commands import status as command
+from bridge.commands.status import Looker, frame
 from bridge.runtime.errors import ConfigError
 from protocol.lsn import Lsn
 from tests.bridge.monitor.status_document import problem
@@ -96,7 +96,7 @@ def test_only_the_first_look_must_see_something(file):
 def test_rates(file, monkeypatch):
     """They are unknown before the second look, where a position is, and where it has gone back, as after a resync."""
     clock = [10.0]
-    monkeypatch.setattr("bridge.commands.watch.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("bridge.commands.status.time.monotonic", lambda: clock[0])
     looker, rates = Looker(file), []
     with catalog_of(file.parent) as catalog:
         for seconds, lsn in ((0.0, None), (2.0, 0x100), (2.0, 0x300), (0.5, 0x300), (4.0, 0x1_0000_0300), (1.0, 0x100)):
@@ -169,7 +169,7 @@ def test_on_a_terminal_it_is_drawn_in_place_and_stays_at_the_end(monkeypatch):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=100, height=8)
     with ExitStack() as stack:
-        show = watch._shower(console, stack)
+        show = command._shower(console, stack)
         many = look(*[status(name=f"shop{number}") for number in range(10)])
         show(many)
         show(FAILED)
@@ -186,7 +186,7 @@ def test_on_a_terminal_it_is_drawn_in_place_and_stays_at_the_end(monkeypatch):
 def test_blocks_are_plain_whatever_the_environment_says(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with ExitStack() as stack:
-        show = watch._shower(Console(force_terminal=False), stack)
+        show = command._shower(Console(force_terminal=False), stack)
         show(look(status(problems=[problem("apply", "no", "problem")])))
         first = capsys.readouterr().out
         show(FAILED)
@@ -196,8 +196,8 @@ def test_blocks_are_plain_whatever_the_environment_says(monkeypatch, capsys):
 
 
 def test_json_lines(capsys):
-    watch._lines(look(status(name="ü\x1b\n")))
-    watch._lines(FAILED)
+    command._lines(look(status(name="ü\x1b\n")))
+    command._lines(FAILED)
     first, second = capsys.readouterr().out.splitlines()
     assert json.loads(first) == look(status(name="ü\x1b\n"))
     assert second == json.dumps(FAILED, separators=(",", ":"))

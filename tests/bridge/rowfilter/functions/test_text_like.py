@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.functions.like import like_escaped, pattern_of
+from bridge.rowfilter.functions.text import like_escaped, pattern_of
 from bridge.sqltext.refusal import Refused
 from tests.bridge.rowfilter.compared import refused
 
