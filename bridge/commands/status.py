@@ -25,7 +25,6 @@ from bridge.monitor.document import StatusDocument, collect
 from bridge.publication.differences import KINDS
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import errors, log
-from bridge.runtime.log import one_line
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ class CopyProgressBars:
 
     def show(self, copies: Mapping[str, Sequence[CopyRow]]) -> None:
         """Draw the copies under way, given by subscription."""
-        rows = {one_line(f"{name}: {row.qualified_name}"): row for name, some in copies.items() for row in some}
+        rows = {log.one_line(f"{name}: {row.qualified_name}"): row for name, some in copies.items() for row in some}
         if not rows:
             self.close()
             return

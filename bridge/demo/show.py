@@ -29,7 +29,6 @@ from bridge.demo.subscriber import Child, DemoFolder
 from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import errors, supervisor, threads
-from bridge.runtime.threads import Closing
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def create(conninfo: str) -> None:
         connection.execute(SCHEMA.read_bytes())
 
 
-class ShopLoad(Closing):
+class ShopLoad(threads.Closing):
     """Customers, orders and page views, as a stream of transactions; a thread runs them from now on.
 
     Args:

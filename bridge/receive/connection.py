@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import conninfo as libpq
-from psycopg.pq import Conninfo
 
 import sql
 from bridge.receive.readiness import cut_after, readable
@@ -237,7 +235,7 @@ def login(conninfo: str) -> Login:
         ConfigError: The connection string cannot be read.
     """
     parameters = conninfo_parameters(conninfo)
-    defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+    defaults = {option.keyword.decode(): (option.val or b"").decode() for option in psycopg.pq.Conninfo.get_defaults()}
     role = str(parameters.get("user") or defaults["user"])
     return Login(role, str(parameters.get("dbname") or defaults["dbname"] or role))
 
@@ -257,7 +255,7 @@ def conninfo_parameters(conninfo: str) -> dict[str, Any]:
         ConfigError: It cannot be read.
     """
     try:
-        parameters = dict(libpq.conninfo_to_dict(conninfo))
+        parameters = dict(psycopg.conninfo.conninfo_to_dict(conninfo))
     except psycopg.ProgrammingError as error:
         # what it quotes may be a part of the password
         reason = _QUOTED.sub('"…"', str(error).strip())

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import psycopg
-from psycopg import errors, pq
 
 from bridge.receive.readiness import fields_of, readable, server_error, writable
 from protocol.bulk import copy, decode_chunk
@@ -65,12 +64,12 @@ def _encrypted(connection: psycopg.Connection[tuple[object, ...]], opened: socke
     return row is None or bool(row[0])
 
 
-def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
+def _by_libpq(pgconn: psycopg.pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
     pgconn.send_query(statement.encode())
     while pgconn.flush():
         writable(pgconn.socket)
-    if (result := _result(pgconn)).status != pq.ExecStatus.COPY_OUT:
-        raise errors.error_from_result(result)
+    if (result := _result(pgconn)).status != psycopg.pq.ExecStatus.COPY_OUT:
+        raise psycopg.errors.error_from_result(result)
     messages: list[bytes] = []
     append = messages.append
     get_copy_data = pgconn.get_copy_data
@@ -90,13 +89,13 @@ def _by_libpq(pgconn: pq.abc.PGconn, statement: str) -> Iterator[MessageArray]:
             pgconn.consume_input()
         else:
             break
-    if (result := _result(pgconn)).status != pq.ExecStatus.COMMAND_OK:
-        raise errors.error_from_result(result)
+    if (result := _result(pgconn)).status != psycopg.pq.ExecStatus.COMMAND_OK:
+        raise psycopg.errors.error_from_result(result)
     if messages:
         yield MessageArray.of(messages)
 
 
-def _result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+def _result(pgconn: psycopg.pq.abc.PGconn) -> psycopg.pq.abc.PGresult:
     while pgconn.is_busy():
         readable(pgconn.socket)
         pgconn.consume_input()

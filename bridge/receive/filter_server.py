@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import psycopg
-from psycopg import errors, pq
 
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
@@ -102,7 +101,7 @@ class FilterServer(Closing):
                 hint='use a standby of the publisher, or set filter_server = "publisher"',
             )
 
-    def _notice(self, diagnostic: errors.Diagnostic) -> None:
+    def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         # other messages come from the server's settings (debug_print_rewritten, log_statement)
         if (diagnostic.message_primary or "").startswith("parse tree") and diagnostic.message_detail:
             self._log_details.append(diagnostic.message_detail)
@@ -161,8 +160,8 @@ class FilterServer(Closing):
                 connection.execute("SELECT set_config(%s, %s, false)", (name, row[0] if row else None))
         except psycopg.Error as error:
             raise translated(error, "cannot have a row filter parsed") from error
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            failure = errors.error_from_result(result)
+        if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            failure = psycopg.errors.error_from_result(result)
             if (failure.sqlstate or "08")[:2] in _NOT_CAUSED_BY_VALUES:
                 raise translated(failure, "cannot have a row filter parsed") from failure
             position = int(failure.diag.statement_position or 1)
@@ -219,8 +218,8 @@ class FilterServer(Closing):
             list(types) * len(rows),
             [1 if value.kind is binary else 0 for value in values],
         )
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise errors.error_from_result(result)
+        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+            raise psycopg.errors.error_from_result(result)
         letters = np.frombuffer(result.get_value(0, 0) or b"", np.uint8)
         if len(letters) != len(rows):
             raise PublisherError(f"the server gave {len(letters)} verdicts on {len(rows)} rows")

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
@@ -79,7 +78,7 @@ class Publisher(Closing):
 
         One within another is a part of it. Functions that open a table themselves see that it is gone.
         """
-        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+        if self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             yield
             return
         try:

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import errors
 
 from bridge.runtime.threads import Closing
 
@@ -106,7 +105,7 @@ def server_error(fields: dict[str, str]) -> psycopg.Error:
     """The error that psycopg would raise for these fields."""
     text = as_psql(fields.get("V"), fields.get("M"), fields.get("D"))
     try:
-        return errors.lookup(fields.get("C", ""))(text)
+        return psycopg.errors.lookup(fields.get("C", ""))(text)
     except KeyError:
         return psycopg.OperationalError(text)
 

@@ -18,10 +18,9 @@ from bridge.commands.alter import set_enabled, set_skip, waits
 from bridge.commands.init import write
 from bridge.commands.state import opened
 from bridge.config import config
-from bridge.runtime import __version__, log, remedies
+from bridge.runtime import __version__, log, remedies, supervisor
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
 from bridge.runtime.log import printable
-from bridge.runtime.supervisor import StopSignals, interrupt
 from bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
@@ -68,7 +67,7 @@ def run(
 
     The first signal ends the process after the current batch, a second one at once.
     """
-    signals = StopSignals().install()  # before Spark is loaded, which takes seconds
+    signals = supervisor.StopSignals().install()  # before Spark is loaded, which takes seconds
     from bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
     log.configure()
@@ -170,7 +169,7 @@ def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
     interval_s = command.DEFAULT_S if seconds is None else seconds
     if not command.LEAST_S <= interval_s <= command.MOST_S:
         raise typer.BadParameter(f"the seconds of --watch are {command.LEAST_S:g} to {command.MOST_S:g}")
-    interrupt()
+    supervisor.interrupt()
     command.watch(config_file, interval_s, as_json=as_json)
 
 

@@ -9,7 +9,6 @@ import typer
 
 from bridge.config import config
 from bridge.runtime import errors, log
-from bridge.runtime.log import one_line
 from bridge.service import cli_shared as shared
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def _verify_progress() -> Callable[[str, float, float], None]:
     def show(relation: str, done_bytes: float, total_bytes: float) -> None:
         part = done_bytes / total_bytes if total_bytes else 1.0
         end = "\n" if part >= 1 else ""
-        sys.stderr.write(f"\r{one_line(relation)}: {part:4.0%} of {total_bytes / (1 << 20):,.0f} MiB read{end}")
+        sys.stderr.write(f"\r{log.one_line(relation)}: {part:4.0%} of {total_bytes / (1 << 20):,.0f} MiB read{end}")
         sys.stderr.flush()
 
     return show

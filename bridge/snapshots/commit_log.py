@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.commits import CommitRecord
 
 _EVERY_S: Final = 10.0
 """A record waits so long for others, because each append is a commit."""
@@ -51,7 +50,7 @@ class CommitsTable(Protocol):
     def last_number(self, origin: str) -> int:
         """The number of the last row of an origin; 0 if there is none."""
 
-    def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
+    def append(self, subscription: str, origin: str, records: Sequence[commits.CommitRecord]) -> None:
         """Append records, with the tables' versions, and flush them."""
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bridge.config.config import Config, Subscription
-    from bridge.snapshots.point_in_time import At, Point, TableAt
 
 
 class Snapshot(Mapping[str, "DataFrame"]):
@@ -38,7 +37,7 @@ class Snapshot(Mapping[str, "DataFrame"]):
         commit_time: When the last of these was committed, in UTC.
     """
 
-    def __init__(self, spark: SparkSession, point: Point) -> None:
+    def __init__(self, spark: SparkSession, point: point_in_time.Point) -> None:
         self._spark = spark
         self._lsn = point.lsn
         self._tables = {table.qualified_name: table for table in point.tables}
@@ -90,7 +89,7 @@ def snapshot(
     return Snapshot(spark, point_in_time.point_of(spark, warehouse, parse_at(at), subscription=subscription))
 
 
-def parse_at(at: str | dt.datetime) -> At:
+def parse_at(at: str | dt.datetime) -> point_in_time.At:
     """Parse an LSN, a time in ISO 8601 (without a zone: UTC), or "now".
 
     Raises:
@@ -150,7 +149,7 @@ def _failed(at: str, subscription: Subscription, error: BridgeError) -> dict[str
 
 
 def _one(
-    spark: SparkSession, catalog: Catalog, subscription: Subscription, wanted: At, at: str, views: str
+    spark: SparkSession, catalog: Catalog, subscription: Subscription, wanted: point_in_time.At, at: str, views: str
 ) -> dict[str, Any]:
     row = catalog.subscription(subscription.name)
     origin = row.txn_app_id if row is not None else ""
@@ -160,7 +159,7 @@ def _one(
     )
     versions = point_in_time.versions_at(spark, point)
     if views:
-        made: list[tuple[TableAt, int]] = []
+        made: list[tuple[point_in_time.TableAt, int]] = []
         for table, version in versions:
             if isinstance(version, TargetError):
                 raise version

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.refresh import RefreshRow
     from bridge.config.config import Subscription
     from bridge.sync.copy_progress import CopyLimit
 
@@ -68,7 +67,7 @@ class AddedTables:
     def _running(self) -> bool:
         return self._worker is not None and self._worker.thread.is_alive()
 
-    def requests(self) -> list[RefreshRow]:
+    def requests(self) -> list[refresh.RefreshRow]:
         """Return the requests to carry out now: none while a tablesync worker runs, or a batch is unfinished."""
         begun = (
             self.catalog.remote_lsn(self.subscription.name) is not None

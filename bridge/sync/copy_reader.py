@@ -15,7 +15,6 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg import sql as psql
 
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
@@ -127,7 +126,7 @@ def largest_row(conninfo: str, table: PublishedTable) -> str:
     texts = {25, 1043, 17}  # text, varchar, bytea: their length is known without decompression
     sizes = []
     for column in table.columns:
-        name = psql.Identifier(column.name).as_string()
+        name = psycopg.sql.Identifier(column.name).as_string()
         sizes.append(f"coalesce({'octet_length' if column.type_oid in texts else 'pg_column_size'}({name}), 0)::bigint")
     try:
         with connect(conninfo, application_name="pgbridge largest row") as connection:
@@ -194,7 +193,7 @@ def copy_rows(
         # CopyMonitor finds the COPY by this name, even if the connection string sets another
         connection.execute("SELECT set_config('application_name', %s, false)", (spec.application_name,))
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(spec.snapshot)))
+        connection.execute(psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(psycopg.sql.Literal(spec.snapshot)))
         for setting, value in _SETTINGS.items():
             connection.execute(f"SET LOCAL {setting} = {value}".encode())
         follow_encoding(connection)

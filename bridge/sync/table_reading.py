@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
-from psycopg import sql as psql
-from psycopg.sql import Identifier
 
 import sql
 from bridge.evolution.tracker import copied_columns
@@ -96,9 +94,11 @@ def select_statement(table: PublishedTable, expressions: Sequence[str] | None = 
     partitioned table, whose rows are all in its partitions (`fetch_remote_table_info`, tablesync.c).
     """
     if expressions is None:
-        expressions = [Identifier(column.name).as_string() for column in table.columns]
+        expressions = [psycopg.sql.Identifier(column.name).as_string() for column in table.columns]
     only = "" if table.relkind == "p" else "ONLY "
-    return f"SELECT {', '.join(expressions)} FROM {only}{Identifier(table.namespace, table.name).as_string()}"
+    return (
+        f"SELECT {', '.join(expressions)} FROM {only}{psycopg.sql.Identifier(table.namespace, table.name).as_string()}"
+    )
 
 
 def where_clause(row_filters: Sequence[str], blocks: BlockRange | None = None, also: str = "") -> str:
@@ -195,7 +195,9 @@ class TableLock(Closing):
         statement = f"EXPLAIN (FORMAT JSON) {select_statement(table)}{where_clause(table.row_filters)}"
         self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if self._snapshot is not None:
-            self._connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(psql.Literal(self._snapshot)))
+            self._connection.execute(
+                psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(psycopg.sql.Literal(self._snapshot))
+            )
         self._connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'".encode())
         try:
             ((found,),) = self._connection.execute(statement.encode())

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from psycopg import sql as psql
 
 import sql
 from bridge.receive import connection, slot
@@ -57,8 +56,8 @@ class Source(threads.Closing):
             self.version = self._connection.info.server_version
             try:
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                name = psql.Literal(snapshot.name)
-                self._connection.execute(psql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
+                name = psycopg.sql.Literal(snapshot.name)
+                self._connection.execute(psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
                 for setting in _SETTINGS:
                     self._connection.execute(setting.encode())
             except psycopg.Error as error:
@@ -120,9 +119,9 @@ class Source(threads.Closing):
     ) -> Iterator[bytes]:
         named = ", ".join(quote_identifier(name) for name in publications)
         given = {"proto_version": "1", "publication_names": named, **options}
-        arguments = psql.SQL(", ").join(psql.Literal(text) for pair in given.items() for text in pair)
-        statement = psql.SQL("SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})").format(
-            psql.Literal(slot_name), psql.Literal(str(up_to)), arguments
+        arguments = psycopg.sql.SQL(", ").join(psycopg.sql.Literal(text) for pair in given.items() for text in pair)
+        statement = psycopg.sql.SQL("SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})").format(
+            psycopg.sql.Literal(slot_name), psycopg.sql.Literal(str(up_to)), arguments
         )
         try:
             cursor.execute(statement.as_bytes(None))

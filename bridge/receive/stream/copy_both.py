@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import psycopg
-from psycopg import pq
 
 from bridge.receive.readiness import Wakeable, as_psql, fields_of, server_error, writable
 from bridge.receive.stream.read_ahead import ReadAhead
@@ -120,7 +119,7 @@ class LibpqCopyBoth:
 
     def start(self, command: str) -> None:  # noqa: D102 - CopyBoth's
         self._connection.execute(command.encode())
-        if self._connection.pgconn.status != pq.ConnStatus.OK:
+        if self._connection.pgconn.status != psycopg.pq.ConnStatus.OK:
             raise PublisherError("the publisher closed the connection at START_REPLICATION", retry=True)
 
     def read(self) -> MessageArray:  # noqa: D102 - CopyBoth's
@@ -154,7 +153,7 @@ class LibpqCopyBoth:
     def _stream_ended(self) -> StreamEnded:
         result = self._connection.pgconn.get_result()
         reason = (result.error_message if result else self._connection.pgconn.error_message).decode(errors="replace")
-        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) if result else None
+        sqlstate = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) if result else None
         return StreamEnded(reason.strip(), sqlstate.decode() if sqlstate else None)
 
     def wait(self, timeout_s: float) -> bool:  # noqa: D102 - CopyBoth's
