@@ -17,7 +17,7 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked
 from bridge.check import finding, machine, report
-from bridge.commands.status import size_text
+from bridge.commands.status import CopyProgressBars, size_text
 from bridge.monitor import document, server, view
 from bridge.receive.slot_watch import SlotWatch
 from bridge.runtime import errors, faults, log, process, supervisor, threads
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.commands.status import CopyProgressBars
     from bridge.config.config import Config, Subscription
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
