@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch import change_schema, row_filters
+from bridge.batch import change_schema, routes, row_filters
 from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.evolution.tracker import TrackedState
@@ -22,7 +22,6 @@ from protocol.stream.transactions import Ending, Item, Transaction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.batch.routes import Followed, Subscribed
     from bridge.catalog.catalog_rows import ColumnRow
     from bridge.effects.divided import Spill
     from bridge.evolution.alterations import Alteration
@@ -74,8 +73,8 @@ class Batch:
     columns: Mapping[int, tuple[ColumnRow, ...]] = field(default_factory=dict)
     names_before: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     relids: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    followed: dict[int, list[Followed]] = field(default_factory=dict)
-    emptied: list[list[Subscribed]] = field(default_factory=list)
+    followed: dict[int, list[routes.Followed]] = field(default_factory=dict)
+    emptied: list[list[routes.Subscribed]] = field(default_factory=list)
     error: ApplyError | None = None
     commit_time_us: int = 0
     first_commit_time_us: int = 0

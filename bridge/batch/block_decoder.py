@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch import batch, projection, row_filters
+from bridge.batch import batch, decode_block, projection, row_filters
 from bridge.batch.collector import ChangeCollector
 from bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD
@@ -29,7 +29,6 @@ from protocol.errors import ProtocolError, UnrepresentableValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from bridge.batch.decode_block import DecodeBlock
     from bridge.batch.definitions import Definitions
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
@@ -66,7 +65,7 @@ class BlockDecoder:
 
     def __init__(  # noqa: PLR0913 - what a stream has, and the block
         self,
-        block: DecodeBlock,
+        block: decode_block.DecodeBlock,
         collectors: dict[str, ChangeCollector],
         *,
         routes: Routes,

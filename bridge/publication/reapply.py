@@ -16,8 +16,7 @@ from bridge.runtime.errors import PublicationError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from bridge.publication.published_table import Entry
-    from bridge.publication.tables import Relations
+    from bridge.publication import published_table, tables
 
 # --- Whether the server's own publications send everything that the publications of a definitions file need -----------
 # What the server's publications leave out never arrives, and cannot be re-applied.
@@ -52,7 +51,7 @@ def gaps(wanted: Routing, server: Routing) -> list[Gap]:
     return list(gaps_in_order)
 
 
-def _gaps(wanted: Routing, entry: Entry, sent: Entry | None) -> Iterator[Gap]:
+def _gaps(wanted: Routing, entry: published_table.Entry, sent: published_table.Entry | None) -> Iterator[Gap]:
     name = entry.source.qualified_name
     if sent is None:
         yield Gap(f'no publication on the server publishes table "{name}"', fatal=False)
@@ -131,7 +130,7 @@ class Applied:
 def reapply(
     definitions: Sequence[Publication] | None,
     server_publications: Sequence[Publication],
-    relations: Relations,
+    relations: tables.Relations,
     *,
     missing_ok: bool = False,
     followed: Collection[tuple[str, str]] = (),

@@ -25,7 +25,7 @@ from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
 from bridge.snapshots.commits_table import CommitRows, path_in
 from bridge.spark import session
-from bridge.sync import catalog_look, made_tables
+from bridge.sync import catalog_look, copy_progress, made_tables
 from bridge.sync.added_tables import AddedTables
 from bridge.sync.refresh import Refresh
 from bridge.sync.server_check import ServerCheck
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
     from bridge.service.warm_up import WarmUp
-    from bridge.sync.copy_progress import CopyLimit
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 
@@ -74,7 +73,7 @@ class SubscriptionWorker(StreamWorker):
         catalog: Catalog,
         *,
         until_caught_up: bool = False,
-        copy_limit: CopyLimit | None = None,
+        copy_limit: copy_progress.CopyLimit | None = None,
         warm_up: WarmUp | None = None,
         observer: Observer | None = None,
         handler: Callable[[ChangeBatch], object] | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from bridge.lake import ddl, forms
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table import placed
-from bridge.runtime import errors, remedies
+from bridge.runtime import errors, remedies, warehouse
 from bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
 from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
 from protocol.values.types import Place, resolve
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from bridge.catalog.catalog_rows import RelRow
     from bridge.publication.published_table import PublishedTable
-    from bridge.runtime.warehouse import Layout
     from protocol.values.pg_type import TypeInfo
 
 
 def make_table(
-    spark: SparkSession, rel: RelRow, columns: Sequence[TargetColumn], mode: Mode, layout: Layout
+    spark: SparkSession, rel: RelRow, columns: Sequence[TargetColumn], mode: Mode, layout: warehouse.Layout
 ) -> TargetSchema:
     """Create a table's Delta table, and return its columns as `Target` has them.
 
@@ -80,11 +79,11 @@ def layout_after_copy(
     rel: RelRow,
     made: Sequence[TargetColumn],
     mode: Mode,
-    layout: Layout,
+    layout: warehouse.Layout,
     *,
     subscription: str,
     log: FilteringBoundLogger,
-) -> Layout:
+) -> warehouse.Layout:
     """The layout of a Delta table that exists, once a copy has replaced its columns. What it loses is logged."""
     kept = kept_layout(layout, made, forms.VALIDITY_NAMES if mode == "history" else ())
     if lost := sorted(set(layout.columns) - set(kept.columns)):

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.values import value_array
+from protocol.values import types, value_array
 from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, Reader, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.values.types import ColumnType
 
 MORE_DIMENSIONS: Final = "the column holds arrays of one dimension only"
 OTHER_LOWER_BOUND: Final = "the column holds arrays whose lower bound is 1 only"
@@ -47,7 +46,7 @@ class _Elements(NamedTuple):
 
 
 def _lists(
-    elements: _Elements, nulls: Bools | None, type_: ColumnType, policy: Unrepresentable, read_element: Reader
+    elements: _Elements, nulls: Bools | None, type_: types.ColumnType, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
     """Make lists of the elements; a fault of an element becomes one of its array."""
     offsets, values, null = elements
@@ -93,7 +92,7 @@ def _refuse(nested: Bools, shifted: Bools, policy: Unrepresentable, text_of: Cal
 # Text form: array_out
 
 
-def read_text(values: ValueArray, type_: ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
+def read_text(values: ValueArray, type_: types.ColumnType, policy: Unrepresentable, read_element: Reader) -> pa.Array:
     """Read `{1,NULL,"two words"}`, with `[2:4]=` in front if the lower bound is not 1."""
     braced, shifted = _without_bounds(values)
     first, ends = braced.data[braced.starts], braced.starts + braced.lengths
@@ -198,7 +197,7 @@ def _escapes(content: Bytes) -> Ints:
 
 
 def read_binary(
-    values: ValueArray, type_: ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
+    values: ValueArray, type_: types.ColumnType, element_oid: int, policy: Unrepresentable, read_element: Reader
 ) -> pa.Array:
     """Read a header, which must name the type element_oid, then each element with its length, -1 for NULL."""
     header = values.blocks(_ONE_DIMENSION_BYTES).view(">i4").astype(np.int64)
@@ -230,7 +229,7 @@ def read_binary(
     return _lists(elements, nulls, type_, policy, read_element)
 
 
-def _shown(values: ValueArray, index: int, type_: ColumnType, read_element: Reader) -> str:
+def _shown(values: ValueArray, index: int, type_: types.ColumnType, read_element: Reader) -> str:
     """An array's text for a message: bounds if they are not 1, the first elements, in braces but without quotes."""
     element = type_.element
     assert element is not None  # noqa: S101 - resolve gives every array its element

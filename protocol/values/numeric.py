@@ -8,19 +8,16 @@ out, so a value may have fewer digits than its weight and its display scale (dec
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import value_array
+from protocol.values import types, value_array
 from protocol.values.output import NUMERIC_NEG, NUMERIC_SPECIAL
 from protocol.values.text_values import NOT_A_DECIMAL, to_decimal
 from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, TooLargeError, Unrepresentable, ValueArray
-
-if TYPE_CHECKING:
-    from protocol.values.types import ColumnType
 
 _HEADER_BYTES: Final = 8
 _MAX_DSCALE: Final = 0x3FFF
@@ -67,7 +64,7 @@ def _no_numeric(values: ValueArray, index: int, label: str) -> MalformedValue:
     return MalformedValue(index, f"\\x{values.raw(index)[:_SHOWN_BYTES].hex()} is not a valid {label}")
 
 
-def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_decimal(values: ValueArray, type_: types.ColumnType, policy: Unrepresentable) -> pa.Array:
     """Read numerics whose precision and scale decimal128 can have."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG
@@ -142,7 +139,7 @@ def _decimals(values: ValueArray, header: _Header, arrow: pa.DataType) -> pa.Arr
     return value_array.primitive(arrow, halves)
 
 
-def read_numeric(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_numeric(values: ValueArray, _type: types.ColumnType, _policy: Unrepresentable) -> pa.Array:
     """Read any numerics as the text of `numeric_out`."""
     header = _read_header(values)
     special = header.sign > NUMERIC_NEG

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types import typed
+from bridge.rowfilter.types import pg_catalog, typed
 from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Constant, Digits, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.rowfilter.types.pg_catalog import Signature
 
 _COMPLEMENTS: Final = ("0123456789", "9876543210")
 
@@ -148,7 +147,7 @@ INTEGERS: Final = frozenset({"int2", "int4", "int8"})
 FLOATS: Final = frozenset({"float4", "float8"})
 
 
-def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def operator(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate an operator on two numbers; None for any other.
 
     Raises:
@@ -232,7 +231,7 @@ def _infinite(value: Column) -> Column:
 _WHOLE: Final = 2.0**52  # every greater float8 is a whole number
 
 
-def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def function(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate a function whose first argument is a number; None for any other function.
 
     Raises:

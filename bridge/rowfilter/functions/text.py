@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types import typed
+from bridge.rowfilter.types import pg_catalog, typed
 from bridge.rowfilter.types.typed import STRINGS, Apply, Collation, Constant, Typed
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.rowfilter.types.pg_catalog import Signature
 
 _LEAST: Final = -(1 << 31)
 _END: Final = (1 << 31) - 1  # no string has as many characters
@@ -26,14 +25,14 @@ _CHARACTER_BYTES: Final = 4  # the most that a character has in UTF-8
 _TOO_LARGE: Final = "requested length too large"
 
 
-def operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def operator(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate || of text or bytea, and ^@; None for any other operator."""
     if name == "||" and signature.arguments in {("text", "text"), ("bytea", "bytea")}:
         return Typed(signature.result, at, F.concat, arguments, strength=typed.merged(arguments))
     return Typed("bool", at, F.startswith, arguments) if name == "^@" else None
 
 
-def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def function(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate a function on text or bytea; None for any other function.
 
     Raises:
@@ -46,7 +45,7 @@ def function(name: str, signature: Signature, arguments: tuple[Typed, ...], at: 
     return Typed(signature.result, at, apply, arguments, strength=strength)
 
 
-def _apply(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
+def _apply(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Apply | None:
     if name in {"lower", "upper"} and signature.arguments == ("text",):
         return _change_case(name, arguments, at)
     if name in {"position", "strpos", "replace", "split_part", "starts_with"}:
@@ -181,7 +180,7 @@ _FUNCTIONS: Final[dict[tuple[str, ...], Callable[..., Column]]] = {
 _OPERATORS: Final = frozenset({"~~", "!~~", "~~*", "!~~*"})
 
 
-def like_operator(name: str, signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def like_operator(name: str, signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate LIKE or ILIKE of a string; None for any other operator.
 
     A value of type char is matched with its trailing blanks.
@@ -204,7 +203,7 @@ def like_operator(name: str, signature: Signature, arguments: tuple[Typed, ...],
     return match(_like(pattern, any_case=any_case), arguments, at, negated=name.startswith("!"))
 
 
-def like_escape(name: str, _signature: Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
+def like_escape(name: str, _signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
     """Translate `like_escape` of two literals; None for any other function.
 
     Raises:
