@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.change_schema import POSITION
-from bridge.batch.routes import Subscribed, key_of
+from bridge.batch import change_schema, routes
 from bridge.targets.target import TargetColumn, widened
 from protocol.codec.messages import Relation, Truncate
 from protocol.lsn import POSTGRES_EPOCH_US
@@ -78,7 +77,7 @@ def in_target_types(table: pa.Table, types: Sequence[ColumnType], columns: Seque
     return table
 
 
-def kept_positions(columns: Sequence[TargetColumn], subscribed: Subscribed) -> list[int] | None:
+def kept_positions(columns: Sequence[TargetColumn], subscribed: routes.Subscribed) -> list[int] | None:
     """Positions of the columns that are published; None for all."""
     names = subscribed.columns
     return None if names is None else [i for i, column in enumerate(columns) if column.name in names]
@@ -95,10 +94,10 @@ def keep(
 
 
 def old_positions(
-    columns: Sequence[TargetColumn], relation: Relation, subscribed: Subscribed, key: tuple[int, ...]
+    columns: Sequence[TargetColumn], relation: Relation, subscribed: routes.Subscribed, key: tuple[int, ...]
 ) -> set[int]:
     """Positions of the columns whose old values are needed: the key's; without a key, all."""
-    return set(key_of(relation, subscribed)) if key else set(range(len(columns)))
+    return set(routes.key_of(relation, subscribed)) if key else set(range(len(columns)))
 
 
 def as_changes(
@@ -214,7 +213,7 @@ class BlockPositions:
             if self._origins is None
             else self._origins.take(pa.array(transactions)),
         )
-        return {name: array for (name, _), array in zip(POSITION, values, strict=True)}
+        return {name: array for (name, _), array in zip(change_schema.POSITION, values, strict=True)}
 
 
 def _of_transactions(block: DecodeBlock) -> tuple[Ints, pa.Array | None]:

@@ -12,15 +12,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from bridge.catalog.schema import JOIN_ALL
+from bridge.catalog import catalog_rows, schema
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
-
-    from bridge.catalog.catalog_rows import AppliedBatch
 
 
 class _Catalog(Protocol):
@@ -59,7 +57,7 @@ class CommitRecord:
     recorded_s: float
 
 
-def put(db: sqlite3.Connection, subscription: str, batch: AppliedBatch, end_lsn: Lsn) -> None:
+def put(db: sqlite3.Connection, subscription: str, batch: catalog_rows.AppliedBatch, end_lsn: Lsn) -> None:
     """Record a batch, within the transaction that moves the origin; a tablesync worker's is not recorded."""
     if ":" in subscription or not batch.transactions:
         return
@@ -101,7 +99,7 @@ def oldest_s(catalog: _Catalog, subscription: str) -> float | None:
 def join_again(catalog: _Catalog, subscription: str) -> None:
     """Record all tables that follow the stream as joined now: the table of commits was lost."""
     with catalog.transaction() as db:
-        db.execute(JOIN_ALL + " AND r.subscription = ?", (subscription,))
+        db.execute(schema.JOIN_ALL + " AND r.subscription = ?", (subscription,))
 
 
 def appended(catalog: _Catalog, subscription: str, up_to: int) -> None:

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from bridge.check.finding import Finding, failure, passed, warning
 from bridge.publication.published_table import PublishedTable, unsupported_table
-from bridge.receive.publisher import quoted_name, quoted_table
+from bridge.receive import publisher, server_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.receive.server_facts import Privileges
 
 _SHOWN = 10
 
 
 def check_tables(
     tables: Sequence[PublishedTable],
-    privileges: Mapping[int, Privileges],
+    privileges: Mapping[int, server_facts.Privileges],
     as_text: Mapping[str, Sequence[str]],
     *,
     role: str,
@@ -52,16 +51,16 @@ def check_tables(
             yield passed(table.qualified_name, f"{len(table.columns)} columns{kept}")
 
 
-def _readable(table: PublishedTable, privileges: Privileges | None, role: str) -> Iterator[Finding]:
+def _readable(table: PublishedTable, privileges: server_facts.Privileges | None, role: str) -> Iterator[Finding]:
     if privileges is None:
         return  # dropped meanwhile
-    subject, grantee = table.qualified_name, quoted_name(role)
+    subject, grantee = table.qualified_name, publisher.quoted_name(role)
     if not privileges.usage:
         yield failure(
             subject,
             f'role "{role}" lacks USAGE on schema "{table.namespace}": the table cannot be copied',
             remedy="run on the server",
-            statement=f"GRANT USAGE ON SCHEMA {quoted_name(table.namespace)} TO {grantee};",
+            statement=f"GRANT USAGE ON SCHEMA {publisher.quoted_name(table.namespace)} TO {grantee};",
         )
     published = {column.name for column in table.columns}
     if lacking := [name for name in privileges.unreadable if name in published]:
@@ -69,7 +68,7 @@ def _readable(table: PublishedTable, privileges: Privileges | None, role: str) -
             subject,
             f'role "{role}" lacks SELECT on {_list(lacking)}: the table cannot be copied',
             remedy="run on the server",
-            statement=f"GRANT SELECT ON {quoted_table(table.namespace, table.name)} TO {grantee};",
+            statement=f"GRANT SELECT ON {publisher.quoted_table(table.namespace, table.name)} TO {grantee};",
         )
     if privileges.row_security:
         yield failure(
@@ -87,7 +86,7 @@ def _columns(table: PublishedTable, warehouse: str) -> Iterator[Finding]:
 
 
 def _identity(table: PublishedTable) -> Iterator[Finding]:
-    name = quoted_table(table.namespace, table.name)
+    name = publisher.quoted_table(table.namespace, table.name)
     if table.cut_identity:
         yield warning(
             table.qualified_name,

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.commands.state import each
+from bridge.publication import published_table, reapply
 from bridge.publication.definitions import load_optional
 from bridge.publication.publication import ACTIONS, DML, Publication, render as statements
-from bridge.publication.published_table import Entry, unsupported
 from bridge.receive.publications import apply_publications, read_publications
 from bridge.receive.publisher import Publisher, missing_message
 from bridge.runtime.errors import BridgeError, PublisherError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bridge.config.config import Subscription
-    from bridge.publication.reapply import Applied
     from bridge.publication.routing import Routing
 
 
@@ -74,19 +73,19 @@ def _one(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def _refused(applied: Applied) -> str | None:
+def _refused(applied: reapply.Applied) -> str | None:
     return "\n".join(gap.message for gap in applied.gaps if gap.fatal) or None
 
 
-def _left_out(applied: Applied, warehouse: str) -> Iterator[str]:
+def _left_out(applied: reapply.Applied, warehouse: str) -> Iterator[str]:
     for entry in applied.routing.targets.values():
         namespace, name = entry.target.namespace, entry.target.name
-        why = unsupported(namespace, name, entry.column_names, warehouse)
+        why = published_table.unsupported(namespace, name, entry.column_names, warehouse)
         if why is not None:
             yield f"{why.reason}: it is left out, unless it is already subscribed"
 
 
-def _target(routing: Routing, entry: Entry) -> dict[str, Any]:
+def _target(routing: Routing, entry: published_table.Entry) -> dict[str, Any]:
     partitioned = entry.target.relkind == "p"
     leaves = [source.qualified_name for source in routing.sources(entry.target)] if partitioned else []
     return {

@@ -15,8 +15,7 @@ import sql
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.rowfilter import server_filter
 from bridge.rowfilter.server_filter import Candidate, ServerColumn, ServerFilter, VerdictError
-from bridge.runtime.errors import ConfigError, PublisherError
-from bridge.runtime.threads import Closing
+from bridge.runtime import errors, threads
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
 from protocol.codec.messages import Tuple, ValueKind
 
@@ -41,7 +40,7 @@ _NOT_CAUSED_BY_VALUES: Final = frozenset({"08", "25", "53", "57", "58"})
 _CLOCK_TYPES: Final = frozenset({1082, 1083, 1114, 1184, 1266})
 
 
-class FilterServer(Closing):
+class FilterServer(threads.Closing):
     """Evaluates row filters on a server; connects on first use.
 
     Args:
@@ -96,7 +95,7 @@ class FilterServer(Closing):
         names = [name for name in ours if ours[name] != theirs[name]]
         if different := [f"{name} is {ours[name]!r}, not {theirs[name]!r}" for name in names]:
             self.close()
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"filter_server: that server may evaluate row filters differently: {'; '.join(different)}",
                 hint='use a standby of the publisher, or set filter_server = "publisher"',
             )
@@ -168,7 +167,7 @@ class FilterServer(Closing):
             at = len(candidate.statement[: position - 1].encode())
             raise Refused(failure.diag.message_primary or str(failure), candidate.place(at))
         if not shown:
-            raise PublisherError("the server did not return the parse tree of a row filter (debug_print_parse)")
+            raise errors.PublisherError("the server did not return the parse tree of a row filter (debug_print_parse)")
         return shown[-1]
 
     # --- verdicts -------------------------------------------------------------------------------------------------
@@ -222,6 +221,6 @@ class FilterServer(Closing):
             raise psycopg.errors.error_from_result(result)
         letters = np.frombuffer(result.get_value(0, 0) or b"", np.uint8)
         if len(letters) != len(rows):
-            raise PublisherError(f"the server gave {len(letters)} verdicts on {len(rows)} rows")
+            raise errors.PublisherError(f"the server gave {len(letters)} verdicts on {len(rows)} rows")
         passes: Bools = letters == ord("t")
         return passes

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
-from bridge.runtime.log import one_line, printable, printable_document
+from bridge.runtime import errors, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.runtime.errors import BridgeError
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
 Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
@@ -30,12 +29,12 @@ DEFAULT_FILE = Path("pgbridge.toml")
 
 def echo(line: str) -> None:
     """Print a line."""
-    typer.echo(one_line(line))
+    typer.echo(log.one_line(line))
 
 
-def echo_error(error: BridgeError) -> None:
+def echo_error(error: errors.BridgeError) -> None:
     """Print an error as a message on standard error, without a stack trace."""
-    typer.echo(printable(f"pgbridge: {error}"), err=True)
+    typer.echo(log.printable(f"pgbridge: {error}"), err=True)
 
 
 def print_document(
@@ -49,7 +48,7 @@ def print_document(
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:
-        Console().print(render(printable_document(document)), soft_wrap=soft_wrap)
+        Console().print(render(log.printable_document(document)), soft_wrap=soft_wrap)
 
 
 _WRONG: Final = "the command line or the configuration file is wrong, and nothing was started or changed"

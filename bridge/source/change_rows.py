@@ -25,7 +25,7 @@ from protocol.bulk.columns import RowMessages
 from protocol.codec.messages import Relation, Truncate
 from protocol.codec.walsender import HEADER_BYTES
 from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.stream.relations import RelationCache
+from protocol.stream import relations, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.source.options import SourceOptions
     from protocol.lsn import Lsn
-    from protocol.stream.transactions import Item
     from protocol.values.types import ColumnType
 
 COMMON: Final = spark_schema([(OPERATION, pa.string()), *POSITION])
@@ -152,7 +151,7 @@ class ChangeDecoder:
         self._slot_name = slot_name
         self._unrepresentable: Literal["error", "null"] = unrepresentable
         self._unknown_tables = unknown_tables
-        self._relations = RelationCache()
+        self._relations = relations.RelationCache()
         self._plans: dict[int, _Plan | None] = {}
         self._ordinals = projection.Ordinals()
 
@@ -167,7 +166,7 @@ class ChangeDecoder:
             unknown_tables=options.unknown_tables,
         )
 
-    def decode(self, items: Sequence[Item]) -> Iterator[pa.RecordBatch]:
+    def decode(self, items: Sequence[transactions.Item]) -> Iterator[pa.RecordBatch]:
         """Decode whole transactions, in the order of their ends.
 
         Yields:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
-from bridge.runtime.errors import PublisherError, TargetError
+from bridge.runtime import errors, warehouse
 from bridge.sync.table_reading import BlockRange, TableLock, copy_select, copy_statement, select_statement
 from bridge.targets.target import TargetColumn, unrepresentable_hint, widened
 from protocol.bulk.copy import CopyDecoder
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
-    from bridge.runtime.warehouse import Layout
 
 _SETTINGS = {
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.
@@ -133,7 +132,7 @@ def largest_row(conninfo: str, table: PublishedTable) -> str:
             connection.execute(f"SET statement_timeout = {_LARGEST_ROW_TIMEOUT_MS}".encode())
             statement = select_statement(table, [f"max({' + '.join(sizes) or '0'})"])
             (size_bytes,) = connection.execute(statement.encode()).fetchone() or (None,)
-    except (psycopg.Error, PublisherError):
+    except (psycopg.Error, errors.PublisherError):
         return ""
     return f"its largest row has {size_bytes >> 20:,} MB" if size_bytes else ""
 
@@ -157,9 +156,9 @@ def read_ranges(spec: CopySpec, numbers: Iterable[pa.RecordBatch]) -> Iterator[p
             try:
                 rows = copy_rows(spec, range_statement(spec, number))
                 yield from rows if spec.order is None else map(partial(_with_part, spec.order), rows)
-            except PublisherError as error:
+            except errors.PublisherError as error:
                 message = f"{error.message} (Spark's executor on {socket.gethostname()})"
-                raise PublisherError(message, hint=error.hint, retry=error.retry) from error
+                raise errors.PublisherError(message, hint=error.hint, retry=error.retry) from error
 
 
 def _with_part(order: CopyOrder, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -218,7 +217,7 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
             yield from _widened(decoder.decode(messages), spec.schema).to_batches()
         decoder.finish()
     except UnrepresentableValue as error:
-        raise TargetError(
+        raise errors.TargetError(
             f'table "{spec.relation}": {error}',
             hint=unrepresentable_hint(in_key=error.column in spec.key),
         ) from error
@@ -303,7 +302,7 @@ def copy_order(
     ((column, kind),) = key.items()
     if not (pa.types.is_string(kind) or pa.types.is_signed_integer(kind)):
         return None
-    with suppress(PublisherError):  # a server on which nobody sees statistics
+    with suppress(errors.PublisherError):  # a server on which nobody sees statistics
         for row in publisher.rows("key_statistics", {"relid": relid, "key_column": column}):
             correlation, values = row["correlation"], row["bounds"]
             if correlation is not None and abs(correlation) < _SORTED and values:
@@ -313,7 +312,7 @@ def copy_order(
 
 
 def mirror_order(
-    publisher: Publisher, relid: int, key: Sequence[str], schema: pa.Schema, lock: TableLock, layout: Layout
+    publisher: Publisher, relid: int, key: Sequence[str], schema: pa.Schema, lock: TableLock, layout: warehouse.Layout
 ) -> CopyOrder | None:
     """The order in which the rows of a mirror are written, unless the user has chosen another layout."""
     if layout.partition_by or layout.cluster_by not in {(), tuple(key)}:

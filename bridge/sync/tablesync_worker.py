@@ -34,7 +34,7 @@ from bridge.apply.stream_worker import StreamWorker
 from bridge.catalog import catalog_rows, refresh
 from bridge.runtime import errors, faults, log, remedies
 from bridge.spark import session
-from bridge.sync.made_tables import not_found
+from bridge.sync import copy_progress, made_tables
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
-    from bridge.sync.copy_progress import CopyLimit
     from bridge.track.progress import Progress
     from protocol.lsn import Lsn
 
@@ -92,7 +91,7 @@ class TableSyncWorker(StreamWorker):
         catalog: Catalog,
         *,
         give_up_after: tuple[int, int] | None = None,
-        copy_limit: CopyLimit | None = None,
+        copy_limit: copy_progress.CopyLimit | None = None,
     ) -> None:
         own = {
             "name": catalog_rows.sync_name(subscription.name),
@@ -227,7 +226,7 @@ class TableSyncWorker(StreamWorker):
         """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
         if tables and (failures := Start(self._context, publisher, sync, tables, check).run()):
             return max(failures.values(), key=errors.is_own)
-        return not_found(missing[0], self._owner_name) if missing else None
+        return made_tables.not_found(missing[0], self._owner_name) if missing else None
 
     def _any_copied(self) -> bool:
         return any(rel.state in _COPIED for rel in self._catalog.rels(self._name))

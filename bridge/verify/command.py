@@ -23,7 +23,7 @@ from bridge.receive.publisher import Publisher
 from bridge.runtime import errors, log
 from bridge.spark.launch import Launch
 from bridge.spark.session import command_session, driver_of, told
-from bridge.verify.source_table import Pace
+from bridge.verify import comparison, source_table
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
-    from bridge.verify.comparison import Difference, Shown, Verdict
     from protocol.lsn import Lsn
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
@@ -131,7 +130,7 @@ def collect(  # noqa: PLR0913 - options
                     subscription,
                     Published.read(subscription, publisher, log.get(subscription.name), filter_server),
                     running=lambda: not repaired and lock.is_running(config.state_dir),
-                    pace=Pace(max_rate),
+                    pace=source_table.Pace(max_rate),
                     patience_s=patience_s,
                     shown=shown,
                     repaired=repaired,
@@ -179,7 +178,7 @@ def _failed_document(name: str, error: str) -> dict[str, Any]:
     return {"subscription": name, "lsn": None, "tables": [], "error": error}
 
 
-def _document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _document_of(name: str, lsn: Lsn, verdicts: Sequence[comparison.Verdict]) -> dict[str, Any]:
     """The result as `--json` prints it."""
     return {
         "subscription": name,
@@ -207,14 +206,14 @@ def _document_of(name: str, lsn: Lsn, verdicts: Sequence[Verdict]) -> dict[str, 
     }
 
 
-def _counts(differences: Sequence[Difference]) -> Mapping[str, int]:
+def _counts(differences: Sequence[comparison.Difference]) -> Mapping[str, int]:
     counts = Counter[str]()
     for difference in differences:
         counts[difference.outcome] += difference.rows
     return dict(sorted(counts.items()))
 
 
-def _shown_document(shown: Shown) -> dict[str, Any]:
+def _shown_document(shown: comparison.Shown) -> dict[str, Any]:
     columns = {name: {"source": source, "delta": delta} for name, (source, delta) in shown.columns.items()}
     return {"outcome": shown.outcome, "key": dict(shown.key), "columns": columns}
 

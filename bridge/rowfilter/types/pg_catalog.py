@@ -22,12 +22,10 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
+from bridge.sqltext import refusal, syntax
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from bridge.sqltext.syntax import TypeName
 
 
 class Signature(NamedTuple):
@@ -96,14 +94,14 @@ SHOWN: Final = {
 """The names in messages, which are those of format_type."""
 
 
-def check_builtin(type_: TypeName) -> None:
+def check_builtin(type_: syntax.TypeName) -> None:
     """Check that a type is built-in.
 
     Raises:
         Refused: It is not.
     """
     if type_.name not in CATEGORY:
-        raise Refused(USER_DEFINED_TYPES, type_.at)
+        raise refusal.Refused(refusal.USER_DEFINED_TYPES, type_.at)
 
 
 def shown(type_: str) -> str:

@@ -17,8 +17,7 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.types.pg_catalog import shown
 from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import ColumnType, Kind
+from protocol.values import pg_type, types
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -175,7 +174,7 @@ class FilterColumn:
         collation: The collation of a column of text; None for the database's default.
     """
 
-    type: ColumnType
+    type: types.ColumnType
     collation: Collation | None = None
 
 
@@ -185,13 +184,13 @@ def reference(name: str, column: FilterColumn, default: Collation, at: int) -> C
     Raises:
         Refused: The column's type or collation is user-defined.
     """
-    info = BUILTIN.get(column.type.oid)
+    info = pg_type.BUILTIN.get(column.type.oid)
     if info is None:
         raise Refused(USER_DEFINED_TYPES, at)
     if column.collation is not None and column.collation.user_defined:
         raise Refused(USER_DEFINED_COLLATIONS, at)
-    inner = column.type.element if column.type.kind is Kind.ARRAY and column.type.element else column.type
-    digits = Digits(inner.arrow.precision, inner.arrow.scale) if inner.kind is Kind.DECIMAL else None
+    inner = column.type.element if column.type.kind is types.Kind.ARRAY and column.type.element else column.type
+    digits = Digits(inner.arrow.precision, inner.arrow.scale) if inner.kind is types.Kind.DECIMAL else None
     strength = None
     if info.name.removeprefix("_") in COLLATABLE:
         strength = Strength(C_COLLATION if info.name == "name" else column.collation or default)
