@@ -24,11 +24,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bridge.apply.record import finish_batch, hold_batch, skip_batch
-from bridge.apply.undo import BatchUndo
-from bridge.catalog import notes
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.held import ahead_of_origin
+from bridge.apply import record, undo
+from bridge.catalog import catalog_rows, held, notes
 from bridge.effects.conflicts import INSERT_EXISTS, Conflicts
 from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
 from bridge.lake.commit import messages
@@ -44,8 +41,7 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema
 from bridge.lake.table_facts import KnownTables
 from bridge.lake.table_position import check_committed
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown, StateError
+from bridge.runtime import errors, faults, remedies
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.location import sql_name
 from protocol.lsn import INVALID, Lsn
@@ -94,9 +90,9 @@ class Applier:
         self._local = LocalTables(partial(place_of, context.spark))
         self._known = KnownTables()
         self._held: list[Batch] = []
-        self._kept = ahead_of_origin(self._catalog, self._subscription)
+        self._kept = held.ahead_of_origin(self._catalog, self._subscription)
         self._kept_until = max((rel.position for rel in self._kept), default=INVALID)
-        self._undo = BatchUndo(context, messages_path, self._local)
+        self._undo = undo.BatchUndo(context, messages_path, self._local)
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
         """Make the batch durable in its targets and in the catalog.
@@ -122,7 +118,7 @@ class Applier:
         self._check_room(batch, len(earlier))
         messages_path = self._messages_path if batch.with_messages else None
         paths = tuple(dict.fromkeys(changes.target.path for changes in batch.tables))
-        intent = BatchIntent(
+        intent = catalog_rows.BatchIntent(
             batch.start_lsn, batch.end_lsn, alters=batch.alters, messages_path=messages_path, tables=paths
         )
         self._catalog.begin_batch(self._subscription, intent)
@@ -153,7 +149,7 @@ class Applier:
         if batch.with_messages:
             self._deliver(batch.messages())
         if batch.end_lsn < self._kept_until:
-            self._held.append(hold_batch(self._catalog, self._subscription, batch, clear_skip_lsn))
+            self._held.append(record.hold_batch(self._catalog, self._subscription, batch, clear_skip_lsn))
         else:
             self._finish([*self._held, batch], clear_skip_lsn)
         for conflicts in found:
@@ -190,14 +186,14 @@ class Applier:
         return end_lsn
 
     def _finish(self, batches: list[Batch], clear_skip_lsn: Lsn | None) -> None:
-        finish_batch(self._catalog, self._subscription, batches, clear_skip_lsn, planned=True, kept=self._kept)
+        record.finish_batch(self._catalog, self._subscription, batches, clear_skip_lsn, planned=True, kept=self._kept)
         self._held, self._kept, self._kept_until = [], [], INVALID
 
     def _count(self, conflicts: Mapping[str, int]) -> None:
         """Count conflicts by name; without a catalog they are not counted: the batch's own outcome matters more."""
         try:
             notes.count_conflicts(self._catalog, self._subscription, conflicts)
-        except StateError as error:
+        except errors.StateError as error:
             self._log.warning("conflicts are not counted", conflicts=dict(conflicts), error=str(error))
 
     def _check_room(self, batch: Batch, parts: int) -> None:
@@ -205,10 +201,10 @@ class Applier:
         if parts and parts >= batch.end_lsn - batch.start_lsn:
             tables = [changes.target.qualified_name for changes in batch.tables]
             relation = max(tables, key=tables.count)
-            raise ApplyError(
+            raise errors.ApplyError(
                 f'the replica identity of table "{relation}" changed {parts} times in one batch, but its range of '
                 "LSNs does not have as many transaction versions for Delta",
-                ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, relation),
+                errors.ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, relation),
             )
 
     def _commit(
@@ -232,18 +228,18 @@ class Applier:
                 futures += [pool.submit(part) for path, part in parts.items() if path not in suspects]
             wait(futures)
             for future in futures:
-                if isinstance(unknown := future.exception(), OutcomeUnknown):
+                if isinstance(unknown := future.exception(), errors.OutcomeUnknown):
                     raise unknown  # its commit may still be made: so there is no undo, and `stamped` has to know
         try:
             for future in futures:
                 future.result()
-        except ApplyError as error:
+        except errors.ApplyError as error:
             self._undo.undo_after(error, paths)
             raise
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction: keep it in a file and apply nothing (see `skip_batch`)."""
-        return skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
+        return record.skip_batch(self._catalog, self._subscription, batch, skip_lsn, folder)
 
     def bring_back(self) -> bool:
         """Take back what tables have beyond the origin, before a transaction is skipped (see `BatchUndo`)."""
@@ -261,7 +257,9 @@ class Applier:
         )
 
     def _alter(self, batch: Batch, changes: TableChanges) -> None:
-        context = ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name)
+        context = errors.ApplyContext(
+            self._options.origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name
+        )
         with error_context(context, changes.target.path):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
@@ -299,14 +297,14 @@ class Applier:
                     conflict = with_rows(self._spark, conflict, changes)
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 hint = remedies.of_conflict(sql_name(changes.target.path), conflict.columns, conflict.values)
-                raise ApplyError(str(conflict), replace(context, command=command), hint=hint) from error
+                raise errors.ApplyError(str(conflict), replace(context, command=command), hint=hint) from error
             if changes.commits:
                 check_committed(self._spark, changes.target.path, stamp)
             faults.reach("table_committed")
 
     def _messages(self, batch: Batch, append: Callable[[], None]) -> None:
         assert self._messages_path is not None  # noqa: S101 - `apply` has looked
-        with error_context(ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
+        with error_context(errors.ApplyContext(self._options.origin_name, batch.finish_lsn, batch.xid, messages.NAME)):
             faults.reach("table_begun")
             retry_commit(append, self._messages_path, self._log)
             faults.reach("table_committed")

@@ -20,12 +20,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bridge.apply.record import finish_batch, skip_batch
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.held import give_up_batch
+from bridge.catalog import catalog_rows, held
 from bridge.lake.commit.change_frame import change_frame
 from bridge.lake.commit_errors import context_of, error_context
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyContext, ApplyError, OutcomeUnknown
+from bridge.runtime import errors, faults
 from bridge.spark.outcome import is_lost, summary
 from protocol.lsn import Lsn, utc
 
@@ -104,15 +102,15 @@ class HandlerApplier:
             OutcomeUnknown: The connection to Spark was lost.
         """
         begun_s = time.monotonic()
-        self.context.catalog.begin_batch(self.context.name, BatchIntent(batch.start_lsn, batch.end_lsn))
+        self.context.catalog.begin_batch(self.context.name, catalog_rows.BatchIntent(batch.start_lsn, batch.end_lsn))
         faults.reach("batch_begun")
         try:
             self._hand_over(batch)
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             raise
-        except ApplyError:
+        except errors.ApplyError:
             # its transactions can be handed over in other batches, up to its end
-            if (end_lsn := give_up_batch(self.context.catalog, self.context.name)) is not None:
+            if (end_lsn := held.give_up_batch(self.context.catalog, self.context.name)) is not None:
                 self.fence(end_lsn)
             raise
         handed_s = time.monotonic()
@@ -148,10 +146,10 @@ class HandlerApplier:
         try:
             self.handler(handed)
         except Exception as error:
-            context = ApplyContext(options.origin_name, batch.finish_lsn, batch.xid)
+            context = errors.ApplyContext(options.origin_name, batch.finish_lsn, batch.xid)
             if is_lost(error):
-                raise OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
-            raise ApplyError(f"the handler raised {type(error).__name__}: {summary(error)}", context) from error
+                raise errors.OutcomeUnknown(f"the connection to Spark is lost: {summary(error)}", context) from error
+            raise errors.ApplyError(f"the handler raised {type(error).__name__}: {summary(error)}", context) from error
 
     def skip(self, batch: Batch, skip_lsn: Lsn, folder: Path) -> Path:
         """Skip a transaction, as `Applier.skip` does."""

@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from bridge.catalog import maintenance as track
 from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
+from bridge.lake import table, table_facts
 from bridge.lake.log.history import KEEP_ROWS, Commit
-from bridge.lake.table import described_history, schema_of, table_version
-from bridge.lake.table_facts import read_facts
-from bridge.runtime import faults
-from bridge.runtime.errors import TargetError
-from bridge.spark import session
-from bridge.spark.outcome import is_lost
+from bridge.runtime import errors, faults
+from bridge.spark import outcome, session
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
@@ -180,7 +177,7 @@ class Maintenance:
         try:
             after = self._maintain(path, before, _times(behind_s))
         except Exception as error:  # whatever it was, the subscription goes on without
-            if is_lost(error):
+            if outcome.is_lost(error):
                 raise
             if self.stopping():
                 self.log.info("maintenance was cut short", path=path)
@@ -280,8 +277,8 @@ class DeltaTables:
 
     def measure(self, path: str) -> Debt:
         """Measure a table."""
-        facts = read_facts(self.spark, path)
-        return Debt(table_version(self.spark, path), facts.files, facts.size_bytes, facts.created)
+        facts = table_facts.read_facts(self.spark, path)
+        return Debt(table.table_version(self.spark, path), facts.files, facts.size_bytes, facts.created)
 
     def optimize(self, path: str) -> None:
         """Compact small files, and files of which many rows are deleted by deletion vectors."""
@@ -299,12 +296,12 @@ class DeltaTables:
         Raises:
             TargetError: Another writer has changed rows since, which would be lost.
         """
-        if schema_of(self.spark, intent.path) is None:
+        if table.schema_of(self.spark, intent.path) is None:
             return
-        later = table_version(self.spark, intent.path) - intent.version
+        later = table.table_version(self.spark, intent.path) - intent.version
         if later <= 0:
             return
-        rows = described_history(self.spark, intent.path, later)
+        rows = table.described_history(self.spark, intent.path, later)
         for version in versions_to_restore([Commit.of(row) for row in rows], intent):
             self._session.sql(f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {version}").collect()
 
@@ -336,7 +333,7 @@ def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list
     while version > intent.version:
         commit = by_version[version]
         if commit.restored is None and commit.operation not in KEEP_ROWS:
-            raise TargetError(
+            raise errors.TargetError(
                 f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
                 f"committed version {commit.version} ({commit.operation}) since",
                 hint=f"see DESCRIBE HISTORY {sql_name(intent.path)}, then run: "

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 
 from bridge.batch.reapplied_routes import ReappliedRoutes
 from bridge.batch.routes import Routes, Subscribed
-from bridge.catalog import followed as followed_tables
-from bridge.catalog.catalog_rows import owner_of
+from bridge.catalog import catalog_rows, followed as followed_tables
 from bridge.catalog.followed import formers
 from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.publication.routing_then import PartitionFacts
-from bridge.receive.publications import apply_publications, read_relations
+from bridge.receive import publications, server_facts
 from bridge.receive.publisher import Publisher, missing_message, quoted_name, quoted_table
-from bridge.receive.server_facts import ServerTypes
-from bridge.runtime import remedies
-from bridge.runtime.errors import PublicationError
+from bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,7 +49,7 @@ class Published:
     publisher: Publisher
     tables: Mapping[tuple[str, str], PublishedTable]
     binary_readable: bool
-    types: ServerTypes
+    types: server_facts.ServerTypes
     _definitions: tuple[Publication, ...] | None
     _applied: Applied | None
     _filter_server: FilterServer | None = None
@@ -65,7 +62,7 @@ class Published:
         log: FilteringBoundLogger,
         filter_server: FilterServer | None = None,
         followed: Collection[tuple[str, str]] = (),
-        types: ServerTypes | None = None,
+        types: server_facts.ServerTypes | None = None,
     ) -> Published:
         """Read the server's catalog.
 
@@ -85,16 +82,16 @@ class Published:
             ConfigError: A row filter has no exact translation, or the definitions file cannot be used.
         """
         definitions = load_optional(subscription.publication_definitions)
-        applied, types = None, types or ServerTypes(publisher)
+        applied, types = None, types or server_facts.ServerTypes(publisher)
         with publisher.snapshot():
             if missing := publisher.missing(subscription.publications):
                 log.warning(
                     missing_message(missing),
                     hint="create it on the publisher, from then on the stream has its changes; "
-                    f"then run: {remedies.refresh(owner_of(subscription.name))}",
+                    f"then run: {remedies.refresh(catalog_rows.owner_of(subscription.name))}",
                 )
             if definitions is not None:
-                applied = apply_publications(
+                applied = publications.apply_publications(
                     publisher,
                     subscription.publications,
                     definitions,
@@ -137,7 +134,7 @@ class Published:
             catalog: The state catalog, which has what looks have seen; None if nothing is to be routed.
             log: The worker's logger.
         """
-        name = owner_of(self.subscription.name)
+        name = catalog_rows.owner_of(self.subscription.name)
         rels = catalog.rels(self.subscription.name) if catalog is not None else ()
         waiting = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid and rel.waits is not None}
         if self._applied is None:
@@ -152,7 +149,7 @@ class Published:
 
         def look() -> Routing:
             names, slot_name = self.subscription.publications, self.subscription.slot_name
-            return apply_publications(
+            return publications.apply_publications(
                 self.publisher, names, self._definitions, missing_ok=True, slot_name=slot_name
             ).routing
 
@@ -191,15 +188,15 @@ def _doubted(
         )
 
 
-def kept_types(publisher: Publisher, catalog: Catalog, subscription: str) -> ServerTypes:
+def kept_types(publisher: Publisher, catalog: Catalog, subscription: str) -> server_facts.ServerTypes:
     """The server's types, and those that the subscription's tables had before the server dropped them."""
     kept = followed_tables.types(catalog, subscription)
-    return ServerTypes(publisher, kept, partial(followed_tables.keep_types, catalog, subscription))
+    return server_facts.ServerTypes(publisher, kept, partial(followed_tables.keep_types, catalog, subscription))
 
 
 def unpublished(
     subscription: Subscription, tables: Iterable[PublishedTable], publisher: Publisher
-) -> PublicationError | None:
+) -> errors.PublicationError | None:
     """Return the error for tables of the configuration that the subscription does not get; None for none.
 
     A table of another name would be made in the subscription's own mode, which cannot be changed afterwards. Where a
@@ -209,13 +206,13 @@ def unpublished(
     names = sorted(subscription.tables.keys() - set(published))
     if not names or publisher.missing(subscription.publications):
         return None
-    relations = read_relations(publisher)
+    relations = publications.read_relations(publisher)
     existing = {table.qualified_name: table for table in relations.by_relid.values()}
     faults = [_fault(name, existing.get(name), published, subscription, relations) for name in names]
     key = f"subscription.{subscription.name}.tables"
     lines = [f'{key}."{name}": {fault}' for name, (fault, _) in zip(names, faults, strict=True)]
     hints = dict.fromkeys(hint for _, hint in faults)
-    return PublicationError("\n".join(lines), hint="; ".join(hints) + "; or remove it from the configuration")
+    return errors.PublicationError("\n".join(lines), hint="; ".join(hints) + "; or remove it from the configuration")
 
 
 def _fault(

@@ -18,22 +18,18 @@ from bridge.apply.stream_events import StreamEvents
 from bridge.apply.undo import BatchUndo
 from bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
 from bridge.batch.batcher import Batcher
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import owner_of
-from bridge.catalog.held import fence_lsn, give_up_batch
+from bridge.catalog import catalog_rows, held, refresh
 from bridge.effects.divided import Spill
 from bridge.evolution.tracker import DefinitionTracker
+from bridge.lake import location, source
 from bridge.lake.changes.verdicts import SparkVerdicts
 from bridge.lake.commit import messages
-from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.source import scratch_file
 from bridge.receive.stream import undecodable
 from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import ApplyError, BridgeError, ConfigError, NeedsResync, StreamError
+from bridge.runtime import errors, faults, remedies
 from bridge.runtime.observer import Observer
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
@@ -147,7 +143,7 @@ def stream(
     once = _FallbackControl(control, fallback)
     try:
         again = _stream(context, published, subscribed, history, check=check, control=once, ignored=ignored)
-    except StreamError as error:
+    except errors.StreamError as error:
         streams = once.streaming and published.subscription.streaming != "off"
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID, lasting=not error.retry)
         if streams and not error.retry and error.finish_lsn is None:
@@ -155,13 +151,13 @@ def stream(
         elif not (error.retry and once.streaming):
             undecodable.name_culprit(error, published.subscription, once.options, catalog, log)
         raise
-    except ApplyError as error:
+    except errors.ApplyError as error:
         if history.handler is None and _have_wait(error, published.subscription, catalog, log):
             return True
         binary = isinstance(error.__cause__, UnsupportedBinary)
         if not binary or catalog.batch(name) is not None or not fallback.needs_text(published.publisher.flush_lsn):
             if binary and catalog.prepared(name):
-                error.hint = remedies.of_prepared_binary(owner_of(name), error.context)
+                error.hint = remedies.of_prepared_binary(catalog_rows.owner_of(name), error.context)
             raise
         log.info("receiving the same transactions again, as text", reason=error.message)
         return True
@@ -171,13 +167,15 @@ def stream(
     return once.over or again
 
 
-def _have_wait(error: ApplyError, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger) -> bool:
+def _have_wait(
+    error: errors.ApplyError, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger
+) -> bool:
     """Leave the changes of tables that need a resync out from the origin on; return whether these were the error.
 
     The next stream applies what the others have. With `disable_on_error` nothing is left out; the error has its remedy.
     """
     why, name = error.__cause__, subscription.name
-    if not isinstance(why, NeedsResync):
+    if not isinstance(why, errors.NeedsResync):
         return False
     names, rels = [".".join(table) for table in why.tables], catalog.rels_by_name(name)
     keep = [
@@ -187,7 +185,7 @@ def _have_wait(error: ApplyError, subscription: Subscription, catalog: Catalog, 
     ]
     tables = "the table" if len(names) == 1 else "the tables"
     why.hint = error.hint = "; then ".join(
-        filter(None, (why.hint, *keep, f"copy {tables} afresh: {remedies.resync(owner_of(name), *names)}"))
+        filter(None, (why.hint, *keep, f"copy {tables} afresh: {remedies.resync(catalog_rows.owner_of(name), *names)}"))
     )
     if subscription.disable_on_error:
         return False
@@ -211,10 +209,10 @@ def recover(context: Context, history: StreamHistory) -> None:
     subscription, spark, catalog, log, *_ = context
     intent = catalog.batch(context.name)
     if history.handler is not None:
-        give_up_batch(catalog, context.name)
+        held.give_up_batch(catalog, context.name)
         return
     messages_path = messages.path_in(subscription.warehouse) if subscription.messages == "table" else None
-    undo = BatchUndo(context, messages_path, LocalTables(partial(place_of, spark)))
+    undo = BatchUndo(context, messages_path, LocalTables(partial(location.place_of, spark)))
     # a transaction is skipped as a whole: none of its tables may have it
     if intent is not None and (intent.must_be_undone or catalog.skip_lsn(context.name) is not None):
         log.info("undoing a batch", start_lsn=str(intent.start_lsn), end_lsn=str(intent.end_lsn))
@@ -269,7 +267,7 @@ def _stream(
     events, handling = StreamEvents(log), history.handler
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
     if remote_lsn is None or row is None:
-        raise BridgeError("the subscription's state was removed while it ran")
+        raise errors.BridgeError("the subscription's state was removed while it ran")
     # of large transactions: once while they are received, and again while they are applied
     memory_bytes = min(_IN_PROGRESS_BYTES, subscription.batch.max_bytes)
     batcher = Batcher(
@@ -278,7 +276,7 @@ def _stream(
         published.types,
         unrepresentable=subscription.unrepresentable,
         ignored=ignored,
-        spill=Spill(scratch_file, memory_bytes),
+        spill=Spill(source.scratch_file, memory_bytes),
         verdicts=SparkVerdicts(spark),
         tracker=_tracker(published, catalog, events) if handling is None else None,
         primary_key=partial(published.publisher.primary_key, slot_name=subscription.slot_name),
@@ -305,7 +303,7 @@ def _stream(
         deliver = events.logical_messages if subscription.messages != "off" else lambda _: None
         applier: Sink
         if handling is not None:
-            history.growth.fence(fence_lsn(catalog, name))
+            history.growth.fence(held.fence_lsn(catalog, name))
             applier = HandlerApplier(
                 context, handling.function, deliver=deliver, lost=events.toast_lost, fence=history.growth.fence
             )
@@ -326,7 +324,7 @@ def _stream(
         worker = ApplyWorker(context, parts, batcher, applier, control, limits=limits)
         try:
             return worker.run()
-        except StreamError as error:
+        except errors.StreamError as error:
             check.certify()
             if not undecodable.passes(error, subscription, options, catalog, log):
                 raise
@@ -353,7 +351,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
     if subscription.schema_evolution == "strict":
         return None
     return DefinitionTracker(
-        owner_of(subscription.name),
+        catalog_rows.owner_of(subscription.name),
         known=catalog.columns(subscription.name),
         attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
         types=published.types,
@@ -369,7 +367,7 @@ def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Cat
         return None
     path = messages.path_in(subscription.warehouse)
     if (rel := next((rel for rel in catalog.rels(subscription.name) if rel.path == path), None)) is not None:
-        raise ConfigError(
+        raise errors.ConfigError(
             f'messages = "table" cannot write to {path}: this is the Delta table of the published table '
             f'"{rel.qualified_name}"',
             hint='set messages = "log"',

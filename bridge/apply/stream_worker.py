@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 from bridge.apply.context import Context
 from bridge.apply.published import Published, kept_types
 from bridge.apply.worker import Control
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import owner_of, sync_name
-from bridge.catalog.notes import WorkerStatus
+from bridge.catalog import catalog_rows, notes, refresh
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import StateError, is_own, let_go, may_retry
@@ -63,12 +61,12 @@ class StreamWorker(Control):
         self.error: BaseException | None = None
         self.gave_up = False
         self.heartbeat = Heartbeat()
-        self._name, self._owner_name = subscription.name, owner_of(subscription.name)
+        self._name, self._owner_name = subscription.name, catalog_rows.owner_of(subscription.name)
         self._spark = spark
         self._catalog = catalog
         self._log = log
-        self._status = WorkerStatus(catalog, self._name, log)
-        self._owner_status = WorkerStatus(catalog, self._owner_name, log)
+        self._status = notes.WorkerStatus(catalog, self._name, log)
+        self._owner_status = notes.WorkerStatus(catalog, self._owner_name, log)
         self._stop = threading.Event()
         self._context = Context(subscription, spark, catalog, log, self._stop.is_set, self.heartbeat)
         self._failures = 0
@@ -166,7 +164,7 @@ class StreamWorker(Control):
         ):
 
             def published() -> Published:
-                followed = self._catalog.rels_by_name(self._owner_name, sync_name(self._owner_name)).keys()
+                followed = self._catalog.rels_by_name(self._owner_name, catalog_rows.sync_name(self._owner_name)).keys()
                 types = kept_types(publisher, self._catalog, self._owner_name)
                 return Published.read(self.subscription, publisher, self._log, filter_server, followed, types)
 

@@ -18,16 +18,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from bridge.catalog.catalog_rows import owner_of
-from bridge.runtime import remedies
-from bridge.runtime.errors import EndsSpark
-from bridge.spark.driver import OF_A_ROW
+from bridge.runtime import errors, remedies
+from bridge.spark.driver import OF_A_ROW, Driver
 from bridge.spark.outcome import is_of_spark
 from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from bridge.spark.driver import Driver
 
 _ENDS_ALONE: Final = 2
 """So many times a work may end the JVM alone: the kernel may have killed it once for another process's memory."""
@@ -217,12 +214,12 @@ class Suspects:
     def _suspect_of(self, work: Work) -> _Suspect | None:
         return next((one for one in self._suspects if one.work.overlaps(work)), None)
 
-    def _refusal(self, suspect: _Suspect, size: str) -> EndsSpark:
+    def _refusal(self, suspect: _Suspect, size: str) -> errors.EndsSpark:
         work, owner = suspect.work, owner_of(suspect.work.name)
         ends = f"{suspect.ends_alone} times alone" if suspect.ends_alone >= _ENDS_ALONE else f"{suspect.ends} times"
         again = remedies.resync(owner, str(work.relation)) if work.step == "copy" else remedies.enable(owner)
         before = "" if work.step == "copy" else f"{remedies.disable(owner)}, then "
-        return EndsSpark(
+        return errors.EndsSpark(
             f"{work} has ended Spark's JVM {ends} ({self._reason}), and is not tried any more; {size}".rstrip("; "),
             hint=f'set a higher "spark.driver.memory" in [spark.conf] (a row takes up to {OF_A_ROW} times its '
             "size), and start the daemon again; "

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.held import ahead_of_origin
+from bridge.catalog import catalog_rows, held
 from bridge.lake.commit import messages, restore
 from bridge.lake.table_position import has_committed
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
+from bridge.runtime import errors, faults
 from bridge.spark.outcome import summary
 from protocol.lsn import Lsn
 
@@ -89,9 +87,9 @@ class BatchUndo:
             PySparkException: Spark cannot commit.
         """
         intent, remote_lsn = self._catalog.batch(self._subscription), self._catalog.remote_lsn(self._subscription)
-        if remote_lsn is None or (intent is None and not ahead_of_origin(self._catalog, self._subscription)):
+        if remote_lsn is None or (intent is None and not held.ahead_of_origin(self._catalog, self._subscription)):
             return
-        batch = self._batch(intent or BatchIntent(remote_lsn, _ANY_LSN))
+        batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, _ANY_LSN))
         tables: Collection[str] = ()
         if intent is not None:
             tables = self._places(intent, None)[0]
@@ -118,22 +116,24 @@ class BatchUndo:
 
         Returns whether a table had any. Then the stream has to begin again, at the origin.
         """
-        ahead = ahead_of_origin(self._catalog, self._subscription)
+        ahead = held.ahead_of_origin(self._catalog, self._subscription)
         remote_lsn = self._catalog.remote_lsn(self._subscription)
         if not ahead or remote_lsn is None:
             return False
-        intent = BatchIntent(remote_lsn, max(rel.position for rel in ahead), tables=tuple(rel.path for rel in ahead))
+        intent = catalog_rows.BatchIntent(
+            remote_lsn, max(rel.position for rel in ahead), tables=tuple(rel.path for rel in ahead)
+        )
         self._catalog.begin_batch(self._subscription, intent, forget_positions=True)
         self.undo()
         return True
 
-    def _batch(self, intent: BatchIntent) -> restore.UndoneBatch:
+    def _batch(self, intent: catalog_rows.BatchIntent) -> restore.UndoneBatch:
         row = self._catalog.subscription(self._subscription)
         assert row is not None  # noqa: S101 - a batch has a subscription
         return restore.UndoneBatch(row.batch_app_id, intent.start_lsn, intent.end_lsn, intent.flushing)
 
     def _places(
-        self, intent: BatchIntent, paths: Collection[str] | None
+        self, intent: catalog_rows.BatchIntent, paths: Collection[str] | None
     ) -> tuple[dict[str, Lsn], list[messages.BatchRows]]:
         """The tables of a batch, or those at these paths, with their positions before it; and its messages."""
         of_messages = self._of_messages(intent)
@@ -148,7 +148,7 @@ class BatchUndo:
         ]
         return {path: positions.get(path, intent.start_lsn) for path in paths if path not in of_messages}, own_messages
 
-    def _of_messages(self, intent: BatchIntent | None) -> set[str]:
+    def _of_messages(self, intent: catalog_rows.BatchIntent | None) -> set[str]:
         paths = (self._messages_path, intent.messages_path if intent is not None else None)
         return {path for path in paths if path is not None}
 
@@ -158,12 +158,12 @@ class BatchUndo:
         self._catalog.drop_batch(self._subscription)
         faults.reach("batch_undone")
 
-    def undo_after(self, error: ApplyError, paths: Collection[str]) -> None:
+    def undo_after(self, error: errors.ApplyError, paths: Collection[str]) -> None:
         """Undo a batch that failed; if that fails, too, raise the batch's error with the other one as its DETAIL."""
         try:
             self.undo(paths)
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
-            raise ApplyError(
+            raise errors.ApplyError(
                 f"{error.message}\nDETAIL:  the batch's other commits are not undone yet: {summary(failed)}",
                 error.context,
                 hint=error.hint,

@@ -24,10 +24,8 @@ import pyarrow as pa
 from bridge.apply.next_batch import Growth, NextBatch
 from bridge.apply.suspects import SUSPECTS, Work
 from bridge.batch.batch import Batch
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, EndsSpark, OutcomeUnknown
+from bridge.runtime import errors, faults, threads
 from bridge.runtime.observer import BatchReport, Observer
-from bridge.runtime.threads import Background
 from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -175,14 +173,14 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, Background(f"form {self._name}") as forming:
+        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, threads.Background(f"form {self._name}") as forming:
             try:
                 self._loop(pool, forming)
             except _ReceiveAgain:
                 return True
         return False
 
-    def _loop(self, pool: ThreadPoolExecutor, forming: Background) -> None:
+    def _loop(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
         while True:
             self._reap()
             complete = self._next.complete(waited_for=self._under_way is None)
@@ -199,7 +197,7 @@ class ApplyWorker:
             under_way = self._under_way
             try:
                 items = self._next.take(_POLL_S, applied=under_way.future.done if under_way is not None else None)
-            except (BridgeError, ProtocolError):
+            except (errors.BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
                     self._finish_received(pool, forming)
                 raise
@@ -209,7 +207,7 @@ class ApplyWorker:
                 self._idle()
                 self._maintain(pool, None)
 
-    def _finish_received(self, pool: ThreadPoolExecutor, forming: Background) -> None:
+    def _finish_received(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
         """Apply what was formed before the stream was lost."""
         while self._under_way is not None or self._next.there or self._next.in_pieces:
             if self._under_way is not None:
@@ -223,7 +221,7 @@ class ApplyWorker:
                 self._form(self._next.take(0.0, applied=None), forming)
         self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
 
-    def _form(self, items: Sequence[Item], forming: Background) -> None:
+    def _form(self, items: Sequence[Item], forming: threads.Background) -> None:
         """Form transactions; many of them yield to the receiving threads."""
         began_s = time.monotonic()
         here = Batch.of(items, self._progress.durable_lsn)
@@ -233,8 +231,8 @@ class ApplyWorker:
                     self._next.form(items)
                 else:
                     forming.run(self._next.form, items)
-        except ApplyError as error:
-            if not isinstance(error.__cause__, EndsSpark):
+        except errors.ApplyError as error:
+            if not isinstance(error.__cause__, errors.EndsSpark):
                 raise
             self._next.refuse(items, error)
         self._formed_s += time.monotonic() - began_s
@@ -246,12 +244,12 @@ class ApplyWorker:
         try:
             with SUSPECTS.under_way(work, describe=lambda: _size_text(batch), beat=self._heartbeat.beat):
                 yield
-        except EndsSpark as error:
+        except errors.EndsSpark as error:
             by_id = {rel.relid: rel.qualified_name for rel in self._catalog.rels(self._name)}
             names = list(dict.fromkeys(changes.target.qualified_name for changes in batch.tables))
             relation = by_id.get(batch.largest_row[1]) or ", ".join(names) or None
-            context = ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
-            raise ApplyError(error.message, context, hint=error.hint) from error
+            context = errors.ApplyContext(self._origin_name, batch.finish_lsn, batch.xid, relation)
+            raise errors.ApplyError(error.message, context, hint=error.hint) from error
 
     def _most_transactions(self) -> int | None:
         """How many transactions a batch has: one, if one may have to be skipped, or could not be applied before."""
@@ -317,9 +315,9 @@ class ApplyWorker:
         self._holds_memory = True
         try:
             future.result()
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             raise
-        except ApplyError as error:
+        except errors.ApplyError as error:
             if batch is None or batch.transactions <= 1 or self._catalog.batch(self._name) is not None:
                 raise
             self._log.warning("a batch failed: dividing it", error=str(error), transactions=batch.transactions)

@@ -36,15 +36,13 @@ from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, summary
 from bridge.spark.settings import CHECKPOINT_INTERVAL
 from bridge.targets.location import catalog_parts, quoted, sql_name
-from bridge.targets.target import layout_properties
+from bridge.targets.target import Mode, layout_properties
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
-
-    from bridge.targets.target import Mode
 
 _LEAST_COMMITS: Final = 30
 """A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long."""

@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, functions as F
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from bridge.lake.commit_errors import error_object
-from bridge.runtime import log as logs
-from bridge.runtime.errors import TargetBusy
+from bridge.runtime import errors, log as logs
 from bridge.spark.outcome import is_concurrent
 from bridge.targets.location import quoted, sql_name
 
@@ -54,7 +53,7 @@ def retry_commit(commit: Callable[[], T], path: str, log: FilteringBoundLogger |
 
     def give_up(state: RetryCallState) -> T:
         error = state.outcome.exception() if state.outcome else None
-        raise TargetBusy(
+        raise errors.TargetBusy(
             f"{path}: {state.attempt_number} attempts to commit failed because of concurrent commits by another "
             f"writer; the last error: {_first_line(error)}",
             hint=f"pgbridge goes on trying; find the writer: DESCRIBE HISTORY {sql_name(path)}; "

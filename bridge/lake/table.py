@@ -8,8 +8,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from bridge.lake.forms import partition_columns, row_schema
-from bridge.lake.location import filled_of, find_schema
+from bridge.lake import forms, location
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, store_hint, summary
 from bridge.targets.location import catalog_parts, sql_name
@@ -52,7 +51,7 @@ def asked(path: str, question: Callable[[], _T]) -> _T:
 
 def schema_of(spark: SparkSession, path: str) -> StructType | None:
     """The Delta table's columns; None if nothing is at the location. Errors are those of `asked`."""
-    return asked(path, lambda: find_schema(spark, path))
+    return asked(path, lambda: location.find_schema(spark, path))
 
 
 def existing_schema(spark: SparkSession, path: str) -> StructType:
@@ -79,12 +78,12 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
     schema = schema_of(spark, path)
     if schema is None:
         return None
-    fields = row_schema(mode, schema, path)
+    fields = forms.row_schema(mode, schema, path)
     if mode != "changelog":
-        filled = asked(path, lambda: filled_of(spark, path))
+        filled = asked(path, lambda: location.filled_of(spark, path))
         fields = tuple(field.filled_as(filled.get(field.name)) for field in fields)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
-    return placed(fields, asked(path, lambda: partition_columns(spark, path))) if texts else fields
+    return placed(fields, asked(path, lambda: forms.partition_columns(spark, path))) if texts else fields
 
 
 def written_schema(spark: SparkSession, path: str) -> StructType | None:
@@ -94,7 +93,7 @@ def written_schema(spark: SparkSession, path: str) -> StructType | None:
     """
     if (schema := schema_of(spark, path)) is None:
         return None
-    filled = filled_of(spark, path)
+    filled = location.filled_of(spark, path)
     return StructType([field for field in schema.fields if filled[field.name].how != "identity always"])
 
 

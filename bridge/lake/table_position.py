@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake.location import place_of
+from bridge.lake import location, table
 from bridge.lake.log.history import Commit, History
 from bridge.lake.log.local_tables import entry_of, info_of, latest_version, log_of
-from bridge.lake.table import described_history, schema_of
 from bridge.runtime.errors import TargetError
 from protocol.lsn import INVALID, Lsn
 
@@ -112,7 +111,7 @@ def history_of(spark: SparkSession, path: str, at_first: int = 50) -> History:
 
 def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The latest commits, the latest first; none if there is no table."""
-    log = log_of(place_of(spark, path))
+    log = log_of(location.place_of(spark, path))
     if log is not None:
         return list(_local(log, latest))
     return described_commits(spark, path, latest)
@@ -121,9 +120,9 @@ def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]
 def described_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The same by DESCRIBE HISTORY, wherever the table is."""
     try:
-        rows = described_history(spark, path, latest)
+        rows = table.described_history(spark, path, latest)
     except AnalysisException:
-        if schema_of(spark, path) is None:
+        if table.schema_of(spark, path) is None:
             return ()
         raise
     return [Commit.of(row) for row in rows]

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.effects.conflicts import UPDATE_MISSING, Conflict, Conflicts, as_text
 from bridge.effects.events import INSERT, NO_OLD, UPDATE
-from bridge.lake.commit_errors import text_expression
-from bridge.lake.location import read_table
-from bridge.lake.schema import is_variant
+from bridge.lake import commit_errors, location, schema
 from bridge.runtime import remedies
 from bridge.targets.location import quoted
 
@@ -42,11 +40,11 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
     if condition is not None:
         texts = [
             f"to_json({quoted(column.name)})"
-            if is_variant(column)
-            else text_expression(quoted(column.name), column.type.arrow)
+            if schema.is_variant(column)
+            else commit_errors.text_expression(quoted(column.name), column.type.arrow)
             for column in changes.columns
         ]
-        rows = read_table(spark, changes.target.path).where(condition).selectExpr(*texts).take(1)
+        rows = location.read_table(spark, changes.target.path).where(condition).selectExpr(*texts).take(1)
         existing = _row(list(rows[0])) if rows else None
     remote = _remote_rows(changes, {conflict.values}, by_old=False)
     return replace(conflict, existing=existing, remote=remote.get(conflict.values))

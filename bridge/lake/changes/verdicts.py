@@ -18,9 +18,8 @@ from pyspark.sql import Column, SparkSession, functions as F
 
 from bridge.batch.row_filters import MARKS, RowFilter, RowFilters, ServerFilters, VerdictSource, reason_of
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.lake.commit_errors import error_object
+from bridge.lake import commit_errors, source
 from bridge.lake.schema import spark_type
-from bridge.lake.source import as_frame
 from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter, server_filter
 from bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
@@ -233,7 +232,7 @@ class SparkVerdicts:
         """Whether a filter is true for each of some rows."""
         column = self._column(condition, images.schema, positions)
         session = companion(self._spark, "verdicts", _SETTINGS)  # made here: most subscriptions have no such filter
-        verdicts = as_frame(session, images).select(_ROW, column).toArrow()
+        verdicts = source.as_frame(session, images).select(_ROW, column).toArrow()
         true: Bools = verdicts["passes"].to_numpy()[np.argsort(verdicts[_ROW].to_numpy())]
         return true
 
@@ -293,7 +292,7 @@ def _passes(condition: RowFilter, schema: pa.Schema, positions: tuple[tuple[str,
 
 
 def _verdict_error(row: int, error: Exception) -> VerdictError:
-    unheld = error_object(error, _UNHELD)
+    unheld = commit_errors.error_object(error, _UNHELD)
     if unheld is None:
         return VerdictError(row, summary(error))
     value = UnrepresentableValue(unheld[_UNHELD], unheld["value"], unheld["reason"])

@@ -12,6 +12,7 @@ from bridge.effects import fold
 from bridge.effects.conflicts import Conflicts, Tally
 from bridge.effects.events import events
 from bridge.effects.net_effect import NetEffect, shape_of
+from bridge.lake import commit_errors, location, retry, schema, table, table_facts
 from bridge.lake.commit.bag import Bag
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.execute import apply_effects, merge, overwrite
@@ -20,13 +21,7 @@ from bridge.lake.commit.merge_bag import apply_bag
 from bridge.lake.commit.plan import SMALL_ROWS, Merge, fits_broadcast, work_of_append
 from bridge.lake.commit.sessions import commit_session
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
-from bridge.lake.commit_errors import literal
-from bridge.lake.location import read_table
-from bridge.lake.retry import unless_changed
-from bridge.lake.schema import stored_column
 from bridge.lake.source import arrow_source, as_frame
-from bridge.lake.table import existing_schema
-from bridge.lake.table_facts import KnownTables
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ def apply_table(
     spark: SparkSession,
     changes: TableChanges,
     *,
-    known: KnownTables | None = None,
+    known: table_facts.KnownTables | None = None,
     conflict: Literal["error", "apply_remote"] = "error",
     conflicts: Callable[[Conflicts], None] = lambda _: None,
 ) -> None:
@@ -62,10 +57,10 @@ def apply_table(
             truncate_table(spark, path)
         return
     if changes.truncated:
-        existing_schema(spark, path)
+        table.existing_schema(spark, path)
     if changes.key:
         keyed = KeyedTarget.of(changes, overwrite=conflict == "apply_remote")
-        tally = _keyed_tally(spark, changes, keyed, known or KnownTables())
+        tally = _keyed_tally(spark, changes, keyed, known or table_facts.KnownTables())
         tally.report(keyed.relation, keyed.key_names, conflicts)
     elif changes.inserts_only:
         _append_keyless(spark, changes)
@@ -76,7 +71,9 @@ def apply_table(
         tally.report(changes.target.qualified_name, bag.names, conflicts, full=True)
 
 
-def _keyed_tally(spark: SparkSession, changes: TableChanges, keyed: KeyedTarget, known: KnownTables) -> Tally:
+def _keyed_tally(
+    spark: SparkSession, changes: TableChanges, keyed: KeyedTarget, known: table_facts.KnownTables
+) -> Tally:
     """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
     effect = changes.net_effect()
     if effect.clear and changes.truncated:
@@ -105,7 +102,7 @@ def _append_keyless(spark: SparkSession, changes: TableChanges) -> None:
 
 def _rows(frame: DataFrame, columns: Sequence[TargetColumn]) -> DataFrame:
     """The new rows as the target's columns store them."""
-    return frame.select(*(stored_column(f"new_{i}", column) for i, column in enumerate(columns)))
+    return frame.select(*(schema.stored_column(f"new_{i}", column) for i, column in enumerate(columns)))
 
 
 # --- One by one -------------------------------------------------------------------------------------------------------
@@ -127,7 +124,7 @@ def _one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget, *, t
     looked_at = changes.select([name for name in changes.column_names if name in {"seq", "op", "old"} | of_key])
     touched = events(looked_at, keyed.key)[0].select([f"match_{k}" for k in keyed.key])
     with arrow_source(spark, touched) as source:
-        keys = keyed.keys_of(read_table(spark, keyed.path)).join(source, keyed.found("match"), "left_semi")
+        keys = keyed.keys_of(location.read_table(spark, keyed.path)).join(source, keyed.found("match"), "left_semi")
         looked_up = (keys.limit(0) if truncated else keys).toArrow()
         present = {fold.key_of_values(row.values()) for row in looked_up.to_pylist()}
         try:
@@ -135,7 +132,7 @@ def _one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget, *, t
                 changes, keyed.key, types, present, tally, overwrite=keyed.overwrite, apart=keyed.keeps_beside
             )
         except fold.Exists as error:
-            _raise(spark, keyed, error.key, keyed.raising(literal(error.name), "match"))
+            _raise(spark, keyed, error.key, keyed.raising(commit_errors.literal(error.name), "match"))
             return Tally()
         effect = NetEffect(folded, shape_of(folded))
         if truncated:
@@ -148,7 +145,7 @@ def _one_by_one(spark: SparkSession, changes: pa.Table, keyed: KeyedTarget, *, t
             Merge(clauses, "large", ranges=False),
             effect,
             keyed,
-            lambda effects: unless_changed(effects, as_frame(spark, looked_up), keys),
+            lambda effects: retry.unless_changed(effects, as_frame(spark, looked_up), keys),
         )
     return tally if merged is not None else Tally()
 
@@ -162,7 +159,9 @@ def _raise_one_by_one(spark: SparkSession, keyed: KeyedTarget) -> None:
         PySparkException: The changes have to be made one by one.
     """
     text = f'the changes of "{keyed.relation}" have to be made one by one: they move a row that is missing'
-    _raise(spark, keyed, (None,) * len(keyed.key), f"CAST(raise_error({literal(text)}) AS {keyed.key_type})")
+    _raise(
+        spark, keyed, (None,) * len(keyed.key), f"CAST(raise_error({commit_errors.literal(text)}) AS {keyed.key_type})"
+    )
 
 
 def _raise(spark: SparkSession, keyed: KeyedTarget, key: Sequence[Any], expression: str) -> None:

@@ -9,9 +9,8 @@ from pyspark.sql.types import VariantType
 
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.lake import schema, source
 from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows
-from bridge.lake.schema import is_variant, spark_type, stored_column
-from bridge.lake.source import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def change_frame(spark: SparkSession, changes: TableChanges) -> DataFrame:
     """The changes of a target that keeps every change, a row for each, in no particular order."""
-    frame, columns = as_frame(spark, changes.changes), changes.columns
+    frame, columns = source.as_frame(spark, changes.changes), changes.columns
     operations = F.create_map(*(F.lit(value) for pair in COMMANDS.items() for value in pair))
     has_old = (F.col("old") != NO_OLD) & ~F.col("op").isin(INSERT, TRUNCATE)
     has_new = F.col("op").isin(INSERT, UPDATE)
@@ -53,8 +52,8 @@ def _image(kind: str, columns: Sequence[TargetColumn], frame: DataFrame) -> Colu
 
     def value(name: str, column: TargetColumn) -> Column:
         if name in there:
-            return stored_column(name, column)
-        type_ = VariantType() if is_variant(column) else spark_type(column.type.arrow)
+            return schema.stored_column(name, column)
+        type_ = VariantType() if schema.is_variant(column) else schema.spark_type(column.type.arrow)
         return F.lit(None).cast(type_).alias(column.name)
 
     return F.struct(*(value(f"{kind}_{i}", column) for i, column in enumerate(columns)))

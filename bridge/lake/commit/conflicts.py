@@ -19,10 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import ARRIVED, BEGINS, INSERTED
-from bridge.lake.commit_errors import raise_conflict
-from bridge.lake.location import read_table
-from bridge.lake.schema import METADATA, spark_type
-from bridge.lake.source import as_frame
+from bridge.lake import commit_errors, location, schema, source
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
@@ -56,7 +53,7 @@ class KeyedTarget:
         """The target of changes, for which it has a key."""
         target = changes.target
         beside = target.keeps_beside(changes.columns)
-        hides = METADATA in {field.name for field in target.schema} | {column.name for column in changes.columns}
+        hides = schema.METADATA in {field.name for field in target.schema} | {column.name for column in changes.columns}
         return cls(target.qualified_name, target.path, changes.columns, changes.key, overwrite, beside, hides)
 
     @property
@@ -98,19 +95,19 @@ class KeyedTarget:
     def raising(self, name: str, prefix: str) -> str:
         """An expression, of the type of the key's first column, that raises a conflict with the key as its values."""
         columns = [(self.columns[k].name, f"{prefix}_{k}", self.columns[k].type.arrow) for k in self.key]
-        return f"CAST({raise_conflict(name, self.relation, columns)} AS {self.key_type})"
+        return f"CAST({commit_errors.raise_conflict(name, self.relation, columns)} AS {self.key_type})"
 
     @property
     def key_type(self) -> str:
         """The type of the key's first column, as Spark's SQL has it."""
-        return spark_type(self.columns[self.key[0]].type.arrow).simpleString()
+        return schema.spark_type(self.columns[self.key[0]].type.arrow).simpleString()
 
 
 def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
     """Whether a row that would move to another key is not there: then that key need not be free, either."""
     leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
-    keys = keyed.keys_of(read_table(spark, keyed.path))
-    return not as_frame(spark, leaving).join(keys, keyed.found("match"), "left_anti").isEmpty()
+    keys = keyed.keys_of(location.read_table(spark, keyed.path))
+    return not source.as_frame(spark, leaving).join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
 def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:

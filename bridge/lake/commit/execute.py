@@ -15,30 +15,18 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import BEGINS, INSERTED
 from bridge.effects.net_effect import NetEffect, reborn_apart
-from bridge.lake.commit import writes
+from bridge.lake import location, transaction
+from bridge.lake.commit import plan, writes
 from bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
 from bridge.lake.commit.key_condition import least_and_greatest
 from bridge.lake.commit.merge import left_none
-from bridge.lake.commit.plan import (
-    Abilities,
-    Append,
-    Commit,
-    Merge,
-    Outcome,
-    Replace,
-    ReplaceWhere,
-    commits,
-    fits_broadcast,
-    wants_vectors,
-)
+from bridge.lake.commit.plan import commits
 from bridge.lake.commit.replace import replace_all, replace_where
 from bridge.lake.commit.sessions import commit_session
 from bridge.lake.commit_errors import conflict_of, literal
-from bridge.lake.location import read_table
 from bridge.lake.schema import stored_column
 from bridge.lake.source import arrow_source, arrow_stream_source, as_frame
 from bridge.lake.table import table_version
-from bridge.lake.transaction import can_begin
 from bridge.runtime import faults
 from bridge.spark.outcome import SPARK_ERRORS
 from bridge.spark.session import companion, driver_of
@@ -64,7 +52,7 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     """
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
-    abilities = Abilities(can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
+    abilities = plan.Abilities(transaction.can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
 
     def facts() -> TableFacts:
         return known.facts(spark, keyed.path) if keyed.hides_metadata else enable_vectors(spark, keyed.path, known)
@@ -77,17 +65,17 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
 
 
 def _carried_out(
-    spark: SparkSession, commit: Commit, effect: NetEffect, keyed: KeyedTarget, known: KnownTables
-) -> Outcome:
+    spark: SparkSession, commit: plan.Commit, effect: NetEffect, keyed: KeyedTarget, known: KnownTables
+) -> plan.Outcome:
     match commit:
-        case Append(work):
+        case plan.Append(work):
             return append(commit_session(spark, work), effect, keyed)
-        case ReplaceWhere(condition):
+        case plan.ReplaceWhere(condition):
             return replace_where(commit_session(spark, "keys"), effect, keyed, condition)
-        case Replace(tiny):
+        case plan.Replace(tiny):
             session = commit_session(spark, "tiny" if tiny else "small")
             return replace_all(session, effect, keyed, known.kept if tiny else None)
-        case Merge():
+        case plan.Merge():
             return _merge_unless_missing(commit_session(spark, commit.work), commit, effect, keyed)
 
 
@@ -95,7 +83,9 @@ def _conflicts(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, versi
     """Count the conflicts with the rows that the target had before the commit."""
     columns = [*(f"match_{k}" for k in keyed.key), "updates", "deletes"]
     met = effect.table.select(columns).append_column("first", effect.table["first"].cast(pa.int16()))
-    return conflicts(as_frame(spark, met), keyed.keys_of(read_table(spark, keyed.path, version=version)), keyed)
+    return conflicts(
+        as_frame(spark, met), keyed.keys_of(location.read_table(spark, keyed.path, version=version)), keyed
+    )
 
 
 # --- MERGE ------------------------------------------------------------------------------------------------------------
@@ -103,7 +93,7 @@ def _conflicts(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, versi
 
 def merge(
     session: SparkSession,
-    commit: Merge,
+    commit: plan.Merge,
     effect: NetEffect,
     keyed: KeyedTarget,
     relying: Callable[[DataFrame], DataFrame] = lambda source: source,
@@ -120,28 +110,30 @@ def merge(
     table = clauses.source(effect.table, keyed.key)
     with arrow_source(session, table) as source:
         return writes.merge_into(
-            relying(F.broadcast(source) if fits_broadcast(table) else source),
+            relying(F.broadcast(source) if plan.fits_broadcast(table) else source),
             keyed.path,
             lambda view: clauses.statement(view, table, keyed, ranges=commit.ranges),
         )
 
 
-def _merge_unless_missing(session: SparkSession, commit: Merge, effect: NetEffect, keyed: KeyedTarget) -> Outcome:
+def _merge_unless_missing(
+    session: SparkSession, commit: plan.Merge, effect: NetEffect, keyed: KeyedTarget
+) -> plan.Outcome:
     """Commit by a MERGE, unless a row is missing that would move: the result then depends on each change in turn."""
     try:
         merged = merge(session, commit, effect, keyed)
     except SPARK_ERRORS as error:
         if left_none(error):
-            return Outcome("refused")
+            return plan.Outcome("refused")
         if effect.shape.leaves and conflict_of(error) is not None and leaves_missing(session, effect, keyed):
             # perhaps no conflict: a row that is missing does not come to the key that is taken
-            return Outcome("refused")
+            return plan.Outcome("refused")
         raise
     if merged is None:
-        return Outcome("left out")
+        return plan.Outcome("left out")
     if commit.clauses.fit(effect.shape, merged, overwrite=keyed.overwrite):
-        return Outcome("made")
-    return Outcome("made", writes.version_before_merge(session, keyed.path))
+        return plan.Outcome("made")
+    return plan.Outcome("made", writes.version_before_merge(session, keyed.path))
 
 
 def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> TableFacts:
@@ -154,10 +146,10 @@ def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> TableF
         The table's facts.
     """
     facts = known.facts(spark, path)
-    if wants_vectors(facts):
+    if plan.wants_vectors(facts):
         known.forget(path)  # somebody may have decided since
         facts = known.facts(spark, path)
-    if not wants_vectors(facts):
+    if not plan.wants_vectors(facts):
         return facts
     unstamped = companion(spark, "unstamped", {})
     unstamped.sql(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')").collect()
@@ -209,7 +201,7 @@ def _none_there(effects: pa.Table, keyed: KeyedTarget) -> Tally:
 # --- An append --------------------------------------------------------------------------------------------------------
 
 
-def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Outcome:
+def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> plan.Outcome:
     """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
 
     A row that also ends in the batch is not appended, but must not be there either.
@@ -218,17 +210,17 @@ def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Outc
     effects = effect.table.select([*keyed.columns_of(effect), "ended"]).append_column("first", first)
     with arrow_source(session, effects) as source:
         wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
-        if fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
+        if plan.fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
             wanted = F.broadcast(wanted)
         kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
         rows = kept.select(*map(stored_column, keyed.values_of(effect), keyed.columns))
         if len(effects) <= writes.ONE_FILE_ROWS:
             rows = rows.coalesce(1)
         bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
-        target = _between(keyed.keys_of(read_table(session, keyed.path)), keyed, bounds)
+        target = _between(keyed.keys_of(location.read_table(session, keyed.path)), keyed, bounds)
         name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
         writes.append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema)), keyed.path)
-    return Outcome("made")
+    return plan.Outcome("made")
 
 
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:

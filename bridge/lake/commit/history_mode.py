@@ -21,13 +21,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, functions as F
 
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
+from bridge.lake import forms, location, retry, schema, source
 from bridge.lake.commit.bag import stored_identity
 from bridge.lake.commit.writes import append_rows, merge_into
-from bridge.lake.forms import VALIDITY
-from bridge.lake.location import filled_of, read_table
-from bridge.lake.retry import unless_changed
-from bridge.lake.schema import is_variant, spark_type, stored_changes
-from bridge.lake.source import as_frame, checkpointed
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
@@ -41,7 +37,7 @@ _THERE, _BEGIN, _CHANGE, _END = range(4)
 """The kinds of events: the target has the row; it begins, changes, or ends."""
 
 _BEFORE_ALL: Final = -1
-_FROM_LSN, _TO_LSN, _FROM, _TO = (name for name, _ in VALIDITY)
+_FROM_LSN, _TO_LSN, _FROM, _TO = (name for name, _ in forms.VALIDITY)
 
 
 def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
@@ -56,9 +52,9 @@ def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
     if changes.empty:
         return  # only its columns have changed
     columns, key = changes.columns, changes.key
-    frame = stored_changes(as_frame(spark, changes.changes), columns)
+    frame = schema.stored_changes(source.as_frame(spark, changes.changes), columns)
     if any(field.filled == "default" for field in changes.target.schema):
-        frame = _with_defaults(frame, columns, filled_of(spark, changes.target.path))
+        frame = _with_defaults(frame, columns, location.filled_of(spark, changes.target.path))
     table = _History(spark, changes.target.path, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))
@@ -78,9 +74,9 @@ def _with_defaults(frame: DataFrame, columns: Sequence[TargetColumn], filled: Ma
     """Give new rows the DEFAULT of columns that only the target has."""
     own = {i: column for i, column in enumerate(columns) if column.type.oid == 0}
     defaults = {
-        f"new_{i}": F.expr(filled[column.name].default).cast(spark_type(column.type.arrow))
+        f"new_{i}": F.expr(filled[column.name].default).cast(schema.spark_type(column.type.arrow))
         for i, column in own.items()
-        if filled[column.name].default and not is_variant(column)
+        if filled[column.name].default and not schema.is_variant(column)
     }
     born = F.col("op") == INSERT
     return frame.withColumns({name: F.when(born, value).otherwise(F.col(name)) for name, value in defaults.items()})
@@ -175,7 +171,7 @@ class _History:
 
     def _there(self, keys: DataFrame) -> DataFrame:
         """The valid versions of these keys, each as the event before all others."""
-        table = read_table(self._spark, self.path).filter(F.col(_TO_LSN).isNull())
+        table = location.read_table(self._spark, self.path).filter(F.col(_TO_LSN).isNull())
         names = [quoted(column.name) for column in self._columns]
         values = []
         for i, name in enumerate(names):
@@ -223,7 +219,7 @@ class _History:
         """
         unknown = reduce(or_, (F.col(f"known_{i}").isNull() for i in self.toast))
         wanting = F.col("moved") & (F.col("kind") == _BEGIN) & unknown
-        events = checkpointed(events)
+        events = source.checkpointed(events)
         left = events.filter(wanting).count()
         while left:
             ends = self.resolved(events).filter(F.col("moved") & (F.col("kind") == _END))
@@ -236,7 +232,7 @@ class _History:
             begins = F.col("moved") & (F.col("kind") == _BEGIN)
             joined = events.join(of_change, same & begins, "left")
             found = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
-            events = checkpointed(joined.withColumns(found).select(*events.columns))
+            events = source.checkpointed(joined.withColumns(found).select(*events.columns))
             before, left = left, events.filter(wanting).count()
             if left == before:
                 break  # the target does not have the row
@@ -248,7 +244,7 @@ class _History:
         values = [F.expr(stored_identity(f"new_{i}", self._columns[i])).alias(f"new_{i}") for i in self.toast]
         keys = events.filter(~there).select(*self._keys).distinct()
         looked_up = events.filter(there).select(*self._keys, *values)
-        return unless_changed(versions, looked_up, self._there(keys).select(*self._keys, *values))
+        return retry.unless_changed(versions, looked_up, self._there(keys).select(*self._keys, *values))
 
     # --- versions -----------------------------------------------------------------------------------------------------
 
@@ -276,7 +272,7 @@ class _History:
     def inserted(self) -> list[Column]:
         """The columns of new rows, as the table has them."""
         values = [F.col(f"new_{i}").alias(column.name) for i, column in enumerate(self._columns)]
-        return [*values, *(F.col(name) for name, _ in VALIDITY)]
+        return [*values, *(F.col(name) for name, _ in forms.VALIDITY)]
 
     def statement(self, view: str, truncate: tuple[int, int] | None) -> str:
         """The MERGE statement.
@@ -287,8 +283,8 @@ class _History:
         names = [quoted(column.name) for column in self._columns]
         found = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
         condition = " AND ".join(["s.close", f"t.{_TO_LSN} IS NULL", *found])
-        columns = ", ".join([*names, *(name for name, _ in VALIDITY)])
-        values = ", ".join([*(f"s.new_{i}" for i in range(len(names))), *(f"s.{name}" for name, _ in VALIDITY)])
+        columns = ", ".join([*names, *(name for name, _ in forms.VALIDITY)])
+        values = ", ".join([*(f"s.new_{i}" for i in range(len(names))), *(f"s.{name}" for name, _ in forms.VALIDITY)])
         clauses = [
             f"WHEN MATCHED THEN UPDATE SET t.{_TO_LSN} = s.{_TO_LSN}, t.{_TO} = s.{_TO}",
             f"WHEN NOT MATCHED AND NOT s.close THEN INSERT ({columns}) VALUES ({values})",

@@ -25,12 +25,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from bridge.effects.bag_moves import bag_moves
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from bridge.lake import commit_errors, retry, table
 from bridge.lake.commit.bag import Bag, BagTable
 from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.commit_errors import error_object
-from bridge.lake.retry import unless_changed
 from bridge.lake.source import as_frame, checkpointed
-from bridge.lake.table import table_version
 from bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
         source = _settled(_one_by_one(spark, halves, counted, bag, tally), target)
     keys = [f"k_{i}" for i in bag.places]
     looked_up = counted.filter("copies > 0").select(*keys, "copies")
-    merged = target.merge(unless_changed(source, looked_up, _copies(counted.select(*keys), target)))
+    merged = target.merge(retry.unless_changed(source, looked_up, _copies(counted.select(*keys), target)))
     return tally if merged is not None else Tally()
 
 
@@ -73,7 +71,7 @@ def _merge_sums(halves: DataFrame, target: BagTable) -> bool:
     try:
         target.merge(_settled(_sums(halves, target.bag), target, F.when(none_missing, none_missing).otherwise(missing)))
     except SPARK_ERRORS as error:
-        if error_object(error, _MISSING) is None:
+        if commit_errors.error_object(error, _MISSING) is None:
             raise
         return False
     return True
@@ -87,11 +85,11 @@ def _overwrite(spark: SparkSession, halves: DataFrame, target: BagTable) -> Tall
         settled = counted
         if not counted.filter("low < 0").isEmpty():
             settled = _one_by_one(spark, halves, counted, bag, tally)
-        before = table_version(spark, bag.path) if tally.counts else 0
+        before = table.table_version(spark, bag.path) if tally.counts else 0
         overwrite_rows(target.named(_born(settled)), bag.path)
     finally:
         counted.unpersist()
-    return tally if tally.counts and table_version(spark, bag.path) > before else Tally()
+    return tally if tally.counts and table.table_version(spark, bag.path) > before else Tally()
 
 
 def halves_of(changes: DataFrame, bag: Bag) -> DataFrame:

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from bridge.lake import commit_errors, ddl, retry, schema, source
 from bridge.lake.commit.writes import append_rows
-from bridge.lake.commit_errors import literal
-from bridge.lake.ddl import create_table
-from bridge.lake.retry import retry_commit
-from bridge.lake.schema import spark_schema
-from bridge.lake.source import as_frame, checkpointed_frame, concatenated
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
 from bridge.targets.location import own_location, sql_name
@@ -66,15 +62,15 @@ def ensure(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table at the path has other columns.
     """
-    wanted = spark_schema([(field.name, field.type) for field in _SCHEMA])
+    wanted = schema.spark_schema([(field.name, field.type) for field in _SCHEMA])
 
     def found_or_made() -> StructType:  # two subscriptions may begin at once
         found = schema_of(spark, path)
         if found is None:
-            create_table(spark, path, wanted)
+            ddl.create_table(spark, path, wanted)
         return found or wanted
 
-    found = retry_commit(found_or_made, path)
+    found = retry.retry_commit(found_or_made, path)
     if found != wanted:
         raise TargetError(
             f"the Delta table at {path} is not a table of logical messages: its columns are {found.simpleString()}",
@@ -110,12 +106,12 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
     if first is None:
         return
     if second is None:
-        frame = as_frame(spark, first)
+        frame = source.as_frame(spark, first)
     else:
-        frames = [checkpointed_frame(spark, part) for part in (first, second)]
+        frames = [source.checkpointed_frame(spark, part) for part in (first, second)]
         del first, second
-        frames.extend(checkpointed_frame(spark, part) for part in parts)
-        frame = concatenated(frames)
+        frames.extend(source.checkpointed_frame(spark, part) for part in parts)
+        frame = source.concatenated(frames)
     append_rows(frame, path)
 
 
@@ -153,7 +149,7 @@ class BatchRows:
         finish_lsn = f"CAST({high} AS BIGINT) * 4294967296 + CAST({low} AS BIGINT)"
         start, end = int(self.start_lsn), int(self.end_lsn)
         return (
-            f"subscription = {literal(self.subscription)} AND CASE WHEN transactional "
+            f"subscription = {commit_errors.literal(self.subscription)} AND CASE WHEN transactional "
             f"THEN {finish_lsn} >= {start} AND {finish_lsn} < {end} ELSE position > {start} AND position <= {end} END"
         )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.lake.forms import layout_of, overwrite_keeping, overwrite_with_columns
-from bridge.lake.location import append_table
+from bridge.lake import forms, location, table
 from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.lake.table import existing_schema, written_schema
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
@@ -27,12 +25,12 @@ _RECENT: Final = 100
 
 def append_rows(rows: DataFrame, path: str) -> None:
     """Add rows, under the target's column names, to an existing table; one that has vanished is not created again."""
-    append_table(rows, path)
+    location.append_table(rows, path)
 
 
 def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
     """Make an empty commit with this stamp, outside of `stamped`; Delta leaves it out if the table has the stamp."""
-    append_table(spark.createDataFrame([], schema), path, stamp_options(stamp))
+    location.append_table(spark.createDataFrame([], schema), path, stamp_options(stamp))
 
 
 def overwrite_rows(
@@ -57,8 +55,8 @@ def overwrite_rows(
     options = stamp_options(stamp) if stamp is not None else {}
     if rows_per_file is not None:
         options["maxRecordsPerFile"] = str(rows_per_file)
-    kept = layout_of(rows.sparkSession, path) if layout is None else layout
-    overwrite = overwrite_with_columns if columns_too else overwrite_keeping
+    kept = forms.layout_of(rows.sparkSession, path) if layout is None else layout
+    overwrite = forms.overwrite_with_columns if columns_too else forms.overwrite_keeping
     overwrite(rows, path, options, kept)
 
 
@@ -68,9 +66,9 @@ def truncate_table(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table does not exist any more.
     """
-    schema = written_schema(spark, path)
+    schema = table.written_schema(spark, path)
     # where nothing is at the location, `existing_schema` says so
-    overwrite_rows(spark.createDataFrame([], existing_schema(spark, path) if schema is None else schema), path)
+    overwrite_rows(spark.createDataFrame([], table.existing_schema(spark, path) if schema is None else schema), path)
 
 
 class MergeCounts(NamedTuple):

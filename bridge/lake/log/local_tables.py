@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from bridge.runtime import remedies
-from bridge.runtime.errors import StateError
-from bridge.runtime.process import fsync
+from bridge.runtime import errors, process, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -77,7 +75,7 @@ class LocalTables:
                 else:
                     _flush(folder, new, folders_above=flushed is None)
             except OSError as error:
-                raise StateError(
+                raise errors.StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
                     hint="check the disk; what pgbridge wrote last is written again, to new files. The kernel may have "
                     "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
@@ -131,7 +129,7 @@ def _flush(folder: Path, files: Iterable[str], *, folders_above: bool) -> None:
 def _flush_one(path: str) -> bool:
     """Fsync a file or folder; False if it was removed meanwhile (a temporary file, or VACUUM)."""
     try:
-        fsync(path)
+        process.fsync(path)
     except FileNotFoundError:
         return False
     return True

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.runtime.errors import OutcomeUnknown
-from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.session import driver_of
+from bridge.spark import outcome, session
 from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
@@ -104,8 +103,8 @@ def stamped(spark: SparkSession, stamp: CommitStamp) -> Iterator[None]:
     try:
         yield
     except OutcomeUnknown:
-        if driver_of(spark).is_ours:
-            with suppress(*SPARK_ERRORS, ConnectionError):  # a JVM that has died
+        if session.driver_of(spark).is_ours:
+            with suppress(*outcome.SPARK_ERRORS, ConnectionError):  # a JVM that has died
                 _unset(spark, settings)
         raise
     except BaseException:
