@@ -89,10 +89,11 @@ def measure(
             targets[size] = make_table(spark, str(folder / f"t{len(targets)}"), size)
             say(f"made a table of {size}")
         measured = {case: Measured(case) for case in cases}
+        known = KnownTables()
         sessions = {size: session.fork(spark) for size in targets}
         for number in range(rounds + 1):
             for case in in_turn(list(cases), number):
-                cost = _commit(meter, sessions[case.size], targets[case.size], case, number)
+                cost = _commit(meter, sessions[case.size], targets[case.size], case, number, known)
                 if number:
                     measured[case].costs.append(cost)
                     say(f"round {number}: {case}: {cost.seconds:.2f} s, CPU {cost.cpu_s:.2f} s, {cost.jobs} jobs")
@@ -152,10 +153,10 @@ def _data_files(path: str) -> Iterator[Path]:
     return (file for file in Path(path).iterdir() if file.is_file() and file.suffix != ".crc")
 
 
-def _commit(meter: _Meter, spark: SparkSession, target: Target, case: Case, seed: int) -> Cost:
+def _commit(meter: _Meter, spark: SparkSession, target: Target, case: Case, seed: int, known: KnownTables) -> Cost:
     """Commit changes to a table, and restore it."""
     changes = TableChanges(target, case.size.columns, (0,), case.changes_of(seed))
     version = table_version(spark, target.path)
-    cost = meter.cost(lambda: apply_table(spark, changes), target.path)
+    cost = meter.cost(lambda: apply_table(spark, changes, known=known), target.path)
     spark.sql(f"RESTORE TABLE delta.`{target.path}` TO VERSION AS OF {version}").collect()
     return cost

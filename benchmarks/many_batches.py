@@ -27,6 +27,7 @@ from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.table_facts import KnownTables
 from bridge.runtime import log
 from bridge.spark import session
 from protocol.lsn import Lsn
@@ -101,6 +102,7 @@ def measure(
 def _apply(spark: SparkSession, path: str, keys: str, batches: int, changes: int, say: Callable[[str], None]) -> Series:
     size, series, own = Size(_ROWS, keys), Series(keys), session.fork(spark)
     target = make_table(own, path, size)
+    known = KnownTables()
     made, files = _batches(size, target, batches, changes), _Files(Path(path, "_delta_log"))
     with closing(Catalog(catalog_path(Path(f"{path}-state")))) as catalog:
         maintenance = _maintenance(own, catalog, target)
@@ -109,7 +111,7 @@ def _apply(spark: SparkSession, path: str, keys: str, batches: int, changes: int
             if maintenance.due(_LAG_S):
                 maintenance.run_one(_LAG_S)
             with stamped(own, CommitStamp("pgbridge/many_batches", Lsn(number - 1), Lsn(number))):
-                apply_table(own, batch)
+                apply_table(own, batch, known=known)
             maintenance.committed([path])
             series.seconds.append(time.perf_counter() - started_s)
             series.files.append(files.count())

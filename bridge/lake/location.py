@@ -6,14 +6,14 @@ Everything that depends on whether that is a path or a table of a catalog is her
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG
-from bridge.spark.session import driver_of
+from bridge.spark.session import driver_of, java_class
 from bridge.targets.filled import Filling, filled_columns
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
@@ -111,8 +111,9 @@ def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     if not driver_of(spark).is_ours:
         fields = json.loads(read_table(spark, location).schema.json())["fields"]
         return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's schema of the table lacks what Delta's has
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
+    # Spark's schema of the table lacks what Delta's has
+    delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
+    log = delta_log.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
     metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
     return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
 

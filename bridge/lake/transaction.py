@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -18,10 +18,12 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from bridge.effects.kept_rows import TableVersion
 from bridge.lake.log.local_tables import entry_of, local_folder
 from bridge.lake.table_facts import TableFacts
-from bridge.spark.session import driver_of
+from bridge.spark.session import driver_of, java_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+_DELTA: Final = "org.apache.spark.sql.delta"
 
 
 def can_begin(spark: SparkSession, path: str) -> bool:
@@ -35,15 +37,15 @@ def can_begin(spark: SparkSession, path: str) -> bool:
 @contextmanager
 def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
     """Begin a transaction, if `can_begin`: this thread's active one within; what is not committed then is given up."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to it
     session = spark._jsparkSession  # noqa: SLF001
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)  # Delta takes its settings from this one
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path)
-    active = getattr(getattr(jvm.org.apache.spark.sql.delta, "OptimisticTransaction$"), "MODULE$")
+    # Delta takes its settings from the active session
+    java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+    log = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
+    active = getattr(java_class(spark, f"{_DELTA}.OptimisticTransaction$"), "MODULE$")
     begun = log.startTransaction()
     active.setActive(begun)
     try:
-        yield Transaction(jvm, session, log, begun)
+        yield Transaction(spark, log, begun)
     finally:
         active.clearActive()
 
@@ -52,8 +54,7 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
 class Transaction:
     """A transaction on a Delta table."""
 
-    _jvm: Any
-    _session: Any
+    _spark: SparkSession
     _log: Any
     _begun: Any
 
@@ -80,7 +81,7 @@ class Transaction:
     def facts(self) -> TableFacts:
         """The table's size and properties."""
         snapshot, metadata = self._begun.snapshot(), self._begun.metadata()
-        convert = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava
         return TableFacts(
             snapshot.numOfFiles(),
             snapshot.sizeInBytes(),
@@ -96,17 +97,26 @@ class Transaction:
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
-        delta, none = self._jvm.org.apache.spark.sql.delta, self._jvm.scala.Option.empty()
+        session, none = self._spark._jsparkSession, java_class(self._spark, "scala.Option").empty()  # noqa: SLF001
         nothing = self._begun.metadata().configuration().empty()
         no_columns = self._begun.metadata().partitionColumns()
-        mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
-        options = delta.DeltaOptions(nothing, self._session.sessionState().conf())
-        frame = rows._jdf  # noqa: SLF001
-        write = delta.commands.WriteIntoDelta(self._log, mode, options, no_columns, nothing, frame, none, none, False)
-        if write.hasBeenExecuted(self._begun, self._session, none):
+        mode = java_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite
+        options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, session.sessionState().conf())
+        write = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta")(
+            self._log,
+            mode,
+            options,
+            no_columns,
+            nothing,
+            rows._jdf,  # noqa: SLF001
+            none,
+            none,
+            False,
+        )
+        if write.hasBeenExecuted(self._begun, session, none):
             return None
-        written = write.writeAndReturnCommitData(self._begun, self._session, none, False)
-        operation = getattr(delta, "DeltaOperations$Write")(mode, *(none,) * 8)
+        written = write.writeAndReturnCommitData(self._begun, session, none, False)
+        operation = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(mode, *(none,) * 8)
         committed = self._begun.commitIfNeeded(written.actions(), operation, written.stringTags())
         return self._version(committed.get() if committed.isDefined() else self.read_version)
 
@@ -115,17 +125,17 @@ class RowCounter:
     """Counts rows in the query that a commit writes, as Delta's MERGE counts its own. Each task that counts writes."""
 
     def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm  # noqa: SLF001
+        self._spark = spark
         context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
-        self._jvm = jvm
-        self._metric = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(context, "rows")
+        metrics = java_class(spark, "org.apache.spark.sql.execution.metric.SQLMetrics")
+        self._metric = metrics.createMetric(context, "rows")
 
     def counting(self, condition: Column) -> Column:
         """A condition that every row meets; evaluating it counts the rows that meet the other one."""
-        convert = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
+        convert = java_class(self._spark, "org.apache.spark.sql.classic.ExpressionUtils")
         every, those = (convert.expression(one._jc) for one in (F.lit(True), condition))  # noqa: SLF001
-        count = self._jvm.org.apache.spark.sql.delta.metric.ConditionalIncrementMetric(every, those, self._metric)
-        return ClassicColumn(convert.column(count))
+        counting = java_class(self._spark, f"{_DELTA}.metric.ConditionalIncrementMetric")
+        return ClassicColumn(convert.column(counting(every, those, self._metric)))
 
     @property
     def rows(self) -> int:
