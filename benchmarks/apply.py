@@ -19,12 +19,12 @@ from bridge.batch.batch import TableChanges
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.execute import enable_vectors
 from bridge.lake.commit.plan import LARGE_BYTES
-from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.schema import spark_schema
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import KnownTables, read_facts
+from bridge.lake.writes import overwrite_rows
 from bridge.spark import session
 from bridge.targets.target import Target, target_schema
 

@@ -23,8 +23,7 @@ from pyspark.sql.types import DataType, StructType
 from bridge.batch.change_schema import NEW, OLD, UNCHANGED
 from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn, fills, renamings, variants
 from bridge.lake.commit_errors import literal
-from bridge.lake.forms import clauses, layout_of
-from bridge.lake.location import knows_catalog
+from bridge.lake.location import knows_catalog, layout_of
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import METADATA, spark_type, table_properties
 from bridge.lake.source import as_frame
@@ -69,7 +68,7 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
     if spark.conf.get(CHECKPOINT_INTERVAL, None) is None:  # the user has not said
         properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    laid_out = clauses(layout)
+    laid_out = _clause(layout)
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
     try:
@@ -84,6 +83,13 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
         if parts is None or error.getCondition() != _FILES_ALREADY:
             raise
         _register(spark, location, schema, layout, error)
+
+
+def _clause(layout: Layout) -> str:
+    """The clause of CREATE TABLE for a layout; empty for none."""
+    by = "CLUSTER BY" if layout.cluster_by else "PARTITIONED BY"
+    columns = ", ".join(map(quoted, layout.cluster_by or layout.partition_by))
+    return f" {by} ({columns})" if columns else ""
 
 
 def checkpoint_interval(location: str) -> int:

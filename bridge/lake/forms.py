@@ -1,11 +1,8 @@
-"""The columns of a Delta table in each mode, from those of the published table and back; and the layout of its files.
+"""The columns of a Delta table in each mode, from those of the published table and back.
 
 mirror     the published table's columns
 changelog  the change schema (`bridge.batch.change_schema`), with these columns in `old` and `new`
 history    the published table's columns, and those of `VALIDITY`
-
-Delta 4.4 forgets a table's layout in most overwrites: the clustering columns unless the overwrite is of the rows that
-meet a condition, and both kinds if the columns are replaced, too. Here are overwrites that keep it.
 """
 
 from __future__ import annotations
@@ -13,19 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
+from pyspark.sql import DataFrame, functions as F, types as spark_types
 
 from bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
-from bridge.lake.location import filled_of, overwrite_table, read_table
 from bridge.lake.schema import spark_schema, spark_type, target_schema_of
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.location import quoted, sql_name
+from bridge.targets.location import quoted
 from bridge.targets.target import check_layout
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from bridge.targets.target import Mode, TargetColumn, TargetSchema
 
@@ -39,10 +35,6 @@ VALIDITY: Final = (
 and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
 
 VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
-
-_PARTITIONS = "# Partition Information"
-
-_HEADER = "# col_name"
 
 
 def delta_schema(
@@ -147,61 +139,3 @@ def copied_rows_as(mode: Mode, rows: DataFrame, snapshot_lsn: int) -> DataFrame:
         nulls = {f.name: F.lit(None).cast(spark_type(f.type)) for f in change_schema(()) if f.name not in values}
         return rows.select(*((values | nulls)[name].alias(name) for name in change_schema(()).names))
     return rows
-
-
-def layout_of(spark: SparkSession, location: str) -> Layout:
-    """The layout of an existing table."""
-    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("clusteringColumns", "partitionColumns")
-    clustering, partitions = detail.collect()[0]
-    return Layout(tuple(map(_unquoted, clustering or ())), tuple(partitions))
-
-
-def partition_columns(spark: SparkSession, location: str) -> tuple[str, ...]:
-    """The partition columns of an existing table. Unlike DESCRIBE DETAIL, it does not look at the table's files."""
-    names = [row[0] for row in spark.sql(f"DESCRIBE TABLE {sql_name(location)}").collect()]
-    if _PARTITIONS not in names:
-        return ()
-    listed = names[names.index(_PARTITIONS) + 1 :]
-    end = next((i for i, name in enumerate(listed) if not name or (name.startswith("# ") and name != _HEADER)), None)
-    return tuple(_unquoted(name) for name in listed[:end] if name != _HEADER)
-
-
-def clauses(layout: Layout) -> str:
-    """The clause of CREATE TABLE for a layout; empty for none."""
-    if layout.cluster_by:
-        return f" CLUSTER BY ({_listed(layout.cluster_by)})"
-    return f" PARTITIONED BY ({_listed(layout.partition_by)})" if layout.partition_by else ""
-
-
-def overwrite_keeping(rows: DataFrame, location: str, options: Mapping[str, str], layout: Layout) -> None:
-    """Replace all rows of a table in one commit, and keep its columns, filled if the rows lack them, and its layout."""
-    missing = [name for name in layout.partition_by if name not in rows.columns]
-    if missing:  # Delta adds other columns by itself, and those that their definition fills
-        types, filled = read_table(rows.sparkSession, location).schema, filled_of(rows.sparkSession, location)
-        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
-        rows = rows.withColumns(nulls)
-    condition = {"replaceWhere": "true"} if layout.cluster_by else {}
-    overwrite_table(rows, location, {**options, **condition})
-
-
-def overwrite_with_columns(rows: DataFrame, location: str, options: Mapping[str, str], layout: Layout) -> Layout:
-    """Replace all rows and the columns of a table, and keep, and return, what the new columns allow of its layout.
-
-    Clustering columns come back by a second commit.
-    """
-    there = frozenset(rows.columns)
-    partitions = tuple(name for name in layout.partition_by if name in there)
-    clustering = tuple(name for name in layout.cluster_by if name in there)
-    overwrite_table(rows, location, {**options, "overwriteSchema": "true"}, partitions)
-    if clustering:
-        rows.sparkSession.sql(f"ALTER TABLE {sql_name(location)} CLUSTER BY ({_listed(clustering)})").collect()
-    return Layout(clustering, partitions)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(map(quoted, names))
-
-
-def _unquoted(name: str) -> str:
-    """A top-level column as a name; Spark and Delta quote those that are no plain identifiers."""
-    return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") else name

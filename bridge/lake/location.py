@@ -1,6 +1,7 @@
-"""Reads and writes the Delta table at a location, and says where its files are.
+"""Reads the Delta table at a location: its rows, its columns, its layout; and says where its files are.
 
-Everything that depends on whether that is a path or a table of a catalog is here and in `bridge.targets.location`.
+What depends on whether that is a path or a table of a catalog is here, in `bridge.lake.writes` and in
+`bridge.targets.location`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import SPARK_CATALOG
+from bridge.runtime.warehouse import SPARK_CATALOG, Layout
 from bridge.spark.session import driver_of, java_class
 from bridge.targets.filled import Filling, filled_columns
-from bridge.targets.location import catalog_parts, quoted, sql_name
+from bridge.targets.location import catalog_parts, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _NOTHING_AT_PATH: Final = frozenset({"PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"})
 _NO_DELTA_TABLE: Final = frozenset({"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET"})
 _NOT_IN_CATALOG: Final = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
+
+_PARTITIONS: Final = "# Partition Information"
+_HEADER: Final = "# col_name"
 
 _places: Final[dict[str, str]] = {}
 
@@ -37,51 +39,19 @@ def read_table(spark: SparkSession, location: str, *, version: int | None = None
     return reader.load(location) if catalog_parts(location) is None else reader.table(sql_name(location))
 
 
-def append_table(rows: DataFrame, location: str, options: Mapping[str, str] | None = None) -> None:
-    """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
-    rows.writeTo(sql_name(location)).options(**(options or {})).append()
-
-
-def overwrite_table(
-    rows: DataFrame, location: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
-) -> None:
-    """Replace all rows of the table by rows under its column names, in one commit.
-
-    Args:
-        partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
-    """
-    # a session may have "dynamic" by default, which replaces the partitions of these rows only
-    options = {**options, "partitionOverwriteMode": "static"}
-    writer = rows.write.format("delta").mode("overwrite").options(**options)
-    if catalog_parts(location) is None:
-        writer.partitionBy(*partition_by).save(location)
-    elif partition_by:  # a catalog's are expressions
-        writer.partitionBy(*map(quoted, partition_by)).saveAsTable(sql_name(location))
-    else:  # saveAsTable would create a table that has vanished
-        rows.writeTo(sql_name(location)).options(**options).overwrite(F.lit(True))
-
-
-def overwrite_where(rows: DataFrame, location: str, condition: str) -> None:
-    """Replace the table's rows that meet a condition of SQL by rows that do, too, in one commit.
-
-    A table that has vanished is not created again.
-    """
-    rows.writeTo(sql_name(location)).overwrite(F.expr(condition))
-
-
 def find_schema(spark: SparkSession, location: str) -> StructType | None:
     """The table's columns; None if there is nothing at the location.
 
     Raises:
         TargetError: There is something else than a Delta table, or Spark does not know the catalog.
     """
+    in_catalog = catalog_parts(location) is not None
     try:
-        if catalog_parts(location) is not None:
+        if in_catalog:
             _look_up(spark, location)
         return read_table(spark, location).schema
     except AnalysisException as error:
         condition = error.getCondition() or ""
-        in_catalog = catalog_parts(location) is not None
         if condition in (_NOT_IN_CATALOG if in_catalog else _NOTHING_AT_PATH):
             _check_catalog(spark, location, error)
             return None
@@ -116,6 +86,28 @@ def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     log = delta_log.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
     metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
     return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
+
+
+def layout_of(spark: SparkSession, location: str) -> Layout:
+    """The layout of an existing table."""
+    detail = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("clusteringColumns", "partitionColumns")
+    clustering, partitions = detail.collect()[0]
+    return Layout(tuple(map(_unquoted, clustering or ())), tuple(partitions))
+
+
+def partition_columns(spark: SparkSession, location: str) -> tuple[str, ...]:
+    """The partition columns of an existing table. Unlike DESCRIBE DETAIL, it does not look at the table's files."""
+    names = [row[0] for row in spark.sql(f"DESCRIBE TABLE {sql_name(location)}").collect()]
+    if _PARTITIONS not in names:
+        return ()
+    listed = names[names.index(_PARTITIONS) + 1 :]
+    end = next((i for i, name in enumerate(listed) if not name or (name.startswith("# ") and name != _HEADER)), None)
+    return tuple(_unquoted(name) for name in listed[:end] if name != _HEADER)
+
+
+def _unquoted(name: str) -> str:
+    """A top-level column as a name; Spark and Delta quote those that are no plain identifiers."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") else name
 
 
 def place_of(spark: SparkSession, location: str, *, now: bool = False) -> str | None:

@@ -83,7 +83,7 @@ def read_target_schema(spark: SparkSession, path: str, mode: Mode = "mirror") ->
         filled = asked(path, lambda: location.filled_of(spark, path))
         fields = tuple(field.filled_as(filled.get(field.name)) for field in fields)
     texts = mode != "changelog" and any(field.arrow == pa.string() for field in fields)
-    return placed(fields, asked(path, lambda: forms.partition_columns(spark, path))) if texts else fields
+    return placed(fields, asked(path, lambda: location.partition_columns(spark, path))) if texts else fields
 
 
 def written_schema(spark: SparkSession, path: str) -> StructType | None:

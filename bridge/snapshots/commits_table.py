@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
-from bridge.lake import ddl, location, retry, source, table_position
+from bridge.lake import ddl, location, retry, source, table_position, writes
 from bridge.lake.schema import spark_schema
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
@@ -144,7 +144,7 @@ class CommitRows:
         """Append rows by one commit, which is stamped with the number of the last one."""
         frame = frame_of(self._spark, rows).coalesce(1)
         stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
-        retry.retry_commit(lambda: location.append_table(frame, self.path, stamp), self.path)
+        retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
@@ -202,7 +202,7 @@ class CommitRows:
             "start_lsn": last[0].end_lsn,
             "tables": json_of({(table.namespace, table.name, table.path): table.version for table in tables}),
         }
-        location.append_table(frame_of(self._spark, [kept]), self.path)
+        writes.append_rows(frame_of(self._spark, [kept]), self.path)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND position < {last[0].position}"
         retry.retry_commit(lambda: self._spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
         self._spark.sql(f"VACUUM {name}").collect()

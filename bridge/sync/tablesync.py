@@ -24,9 +24,8 @@ from bridge.apply.suspects import SUSPECTS, Work
 from bridge.batch.routes import Subscribed
 from bridge.catalog import followed
 from bridge.catalog.catalog_rows import RelRow, owner_of
-from bridge.lake.commit.writes import overwrite_rows
-from bridge.lake.forms import check_new_table, copied_rows_as, layout_of
-from bridge.lake.location import place_of, read_table
+from bridge.lake.forms import check_new_table, copied_rows_as
+from bridge.lake.location import layout_of, place_of, read_table
 from bridge.lake.log.local_tables import LocalTables, real_location
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.retry import retry_commit
@@ -34,6 +33,7 @@ from bridge.lake.schema import is_variant, stored_rows
 from bridge.lake.shared_folder import SharedFolders
 from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from bridge.lake.table_position import TablePosition, check_committed
+from bridge.lake.writes import overwrite_rows
 from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.runtime import errors, faults, remedies

@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.lake import location, retry
-from bridge.lake.commit.writes import merge_into
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.source import as_frame
+from bridge.lake.writes import merge_into
 from bridge.runtime.errors import VerifyError
 from bridge.spark import outcome, session
 from bridge.sync import copy_reader, table_reading

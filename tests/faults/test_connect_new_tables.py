@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.lake.forms import layout_of
+from bridge.lake.location import layout_of
 from bridge.runtime.warehouse import Layout
 from tests.faults.test_connect import caught_up
 

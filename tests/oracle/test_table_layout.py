@@ -8,7 +8,7 @@ import pytest
 
 from bridge.apply.maintenance import DeltaTables
 from bridge.config.tables import Table
-from bridge.lake.forms import layout_of
+from bridge.lake.location import layout_of
 from bridge.lake.log.local_tables import LocalTables
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import Layout

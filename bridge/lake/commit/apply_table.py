@@ -20,8 +20,8 @@ from bridge.lake.commit.merge import Clauses
 from bridge.lake.commit.merge_bag import apply_bag
 from bridge.lake.commit.plan import SMALL_ROWS, Merge, fits_broadcast, work_of_append
 from bridge.lake.commit.sessions import commit_session
-from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
 from bridge.lake.source import arrow_source, as_frame
+from bridge.lake.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from bridge.lake.commit.writes import MergeCounts, merge_into
 from bridge.lake.location import read_table
 from bridge.lake.schema import canonical, is_variant, stored, stored_column
 from bridge.lake.source import constant
+from bridge.lake.writes import MergeCounts, merge_into
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyspark.sql.types import VariantType
 from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
 from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake import schema, source
-from bridge.lake.commit.writes import ONE_FILE_ROWS, append_rows
+from bridge.lake.writes import ONE_FILE_ROWS, append_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

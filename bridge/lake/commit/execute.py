@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
 from bridge.effects.events import BEGINS, INSERTED
 from bridge.effects.net_effect import NetEffect, reborn_apart
-from bridge.lake import location, transaction
-from bridge.lake.commit import plan, writes
+from bridge.lake import location, transaction, writes
+from bridge.lake.commit import plan
 from bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
 from bridge.lake.commit.key_condition import least_and_greatest
 from bridge.lake.commit.merge import left_none

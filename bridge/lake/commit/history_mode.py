@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, fun
 from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
 from bridge.lake import forms, location, retry, schema, source
 from bridge.lake.commit.bag import stored_identity
-from bridge.lake.commit.writes import append_rows, merge_into
+from bridge.lake.writes import append_rows, merge_into
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:

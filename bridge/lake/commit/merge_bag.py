@@ -27,8 +27,8 @@ from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, T
 from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
 from bridge.lake import commit_errors, retry, table
 from bridge.lake.commit.bag import Bag, BagTable
-from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.source import as_frame, checkpointed
+from bridge.lake.writes import overwrite_rows
 from bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:

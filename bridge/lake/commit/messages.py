@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from bridge.lake import commit_errors, ddl, retry, schema, source
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.table import schema_of
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import TargetError
 from bridge.targets.location import own_location, sql_name
 from protocol.lsn import POSTGRES_EPOCH_US, Lsn

@@ -24,11 +24,12 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
 from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
 from bridge.lake.commit_errors import error_object
-from bridge.lake.location import overwrite_where, read_table
+from bridge.lake.location import read_table
 from bridge.lake.schema import has_variant, stored_column
 from bridge.lake.source import arrow_source
 from bridge.lake.table_facts import only_vectors, properties_now
 from bridge.lake.transaction import RowCounter, Transaction, transaction
+from bridge.lake.writes import overwrite_where
 from bridge.spark.outcome import SPARK_ERRORS
 from bridge.targets.location import quoted
 

@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.lake.commit import messages
-from bridge.lake.commit.writes import commit_nothing
 from bridge.lake.log.history import History
 from bridge.lake.log.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import written_schema
 from bridge.lake.table_position import described_commits
+from bridge.lake.writes import commit_nothing
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import KEY_TUPLE, NO_OLD
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.schema import target_schema_of
+from bridge.lake.writes import append_rows
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve
 from tests.oracle.delta import delta_table

@@ -22,10 +22,10 @@ from bridge.catalog import commits, notes
 from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.catalog.held import ahead_of_origin, note_timeline
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table_position import table_position
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError
 from bridge.skipped.kept_transaction import read
 from bridge.spark.session import fork

@@ -16,10 +16,10 @@ from bridge.catalog import catalog as catalog_module, maintenance as track
 from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.maintenance import OptimizeIntent
 from bridge.effects.events import UPDATE
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.log.history import Commit
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.table import table_version
+from bridge.lake.writes import append_rows
 from bridge.runtime import faults, log
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork

@@ -14,7 +14,6 @@ from pyspark.errors import AnalysisException
 
 from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
 from bridge.lake.commit import restore
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import (
     alter_table,
     checkpoint_interval,
@@ -27,6 +26,7 @@ from bridge.lake.ddl import (
 from bridge.lake.location import find_schema, place_of, read_table
 from bridge.lake.log.local_tables import local_folder
 from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import StoreError, TargetError
 from bridge.spark.session import fork
 from protocol.lsn import Lsn

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import find_schema, place_of, read_table
 from bridge.lake.log.local_tables import local_folder
+from bridge.lake.writes import overwrite_rows
 from bridge.runtime.errors import TargetError
 
 

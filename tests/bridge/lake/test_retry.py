@@ -20,10 +20,10 @@ from bridge.batch.batch import Batch
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.effects.events import INSERT, UPDATE
-from bridge.lake.commit import writes
-from bridge.lake.commit.writes import append_rows
+from bridge.lake import writes
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed, retry_commit, unless_changed
+from bridge.lake.writes import append_rows
 from bridge.runtime import faults
 from bridge.runtime.errors import TargetBusy
 from bridge.spark.session import fork

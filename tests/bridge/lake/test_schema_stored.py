@@ -6,7 +6,6 @@ from decimal import Decimal
 
 from pyspark.sql import functions as F
 
-from bridge.lake.commit.writes import commit_nothing, truncate_table
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.schema import (
@@ -19,6 +18,7 @@ from bridge.lake.schema import (
     stored_rows,
     target_schema_of,
 )
+from bridge.lake.writes import commit_nothing, truncate_table
 from bridge.targets.target import TargetColumn, variant_field
 from protocol.lsn import Lsn
 from protocol.values.readers import json_fault

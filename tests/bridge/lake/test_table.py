@@ -6,9 +6,9 @@ import pytest
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import NO_OLD, UPDATE
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.table import schema_of
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import TargetError
 from bridge.targets.target import Target, TargetColumn
 from protocol.values.types import resolve

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bridge.lake import table_facts
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.table_facts import KnownTables, read_facts
+from bridge.lake.writes import append_rows
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
 
 

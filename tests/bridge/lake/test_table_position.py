@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bridge.catalog.catalog_rows import SubscriptionRow
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import INVALID, Lsn

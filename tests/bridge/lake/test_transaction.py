@@ -7,13 +7,13 @@ import threading
 import pytest
 from pyspark.sql import functions as F
 
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts
 from bridge.lake.transaction import RowCounter, can_begin, transaction
+from bridge.lake.writes import append_rows
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied

@@ -10,10 +10,10 @@ import pytest
 from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.effects.net_effect import net_effect
 from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.schema import spark_schema
 from bridge.lake.source import as_frame
+from bridge.lake.writes import append_rows
 from bridge.skipped.replay import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
 from bridge.targets.target import TargetColumn
 from protocol.values.types import resolve

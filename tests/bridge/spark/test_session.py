@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import checkpoint_interval, create_table
+from bridge.lake.writes import append_rows
 from bridge.spark import session, settings
 from bridge.spark.cluster import Cluster
 from bridge.spark.connect import Connect

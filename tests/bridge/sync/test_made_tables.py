@@ -1,7 +1,7 @@
 """A table that is made has the columns and the layout that it should have."""
 
 from bridge.catalog.catalog_rows import RelRow
-from bridge.lake.forms import layout_of
+from bridge.lake.location import layout_of
 from bridge.lake.table import read_target_schema
 from bridge.lake.table_facts import read_facts
 from bridge.runtime.warehouse import NO_LAYOUT, Layout

@@ -16,9 +16,9 @@ from bridge.apply.context import Context
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.config.config import Subscription
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.writes import append_rows
 from bridge.runtime.errors import TableAhead, TargetError
 from bridge.spark import session
 from bridge.sync.tablesync import TableSync

@@ -20,7 +20,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.config.config import Subscription
 from bridge.lake import table as delta_table
-from bridge.lake.commit.writes import overwrite_rows
+from bridge.lake.writes import overwrite_rows
 from bridge.receive.slot import Snapshot
 from bridge.runtime import faults, log
 from bridge.runtime.errors import BridgeError, StoreError, TargetError

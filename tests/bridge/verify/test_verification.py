@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bridge.catalog.lock import locked
 from bridge.config.config import Config
-from bridge.lake.commit import writes
+from bridge.lake import writes
 from bridge.runtime.errors import VerifyError
 from bridge.spark.session import fork
 from bridge.verify import command, table_comparison, target, verification

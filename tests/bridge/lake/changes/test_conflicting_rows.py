@@ -9,7 +9,7 @@ import pytest
 from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_MISSING, Conflict, Conflicts
 from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
-from bridge.lake.commit.writes import append_rows
+from bridge.lake.writes import append_rows
 from tests.bridge.apply.made_targets import changes
 
 LONG = "é" * 300

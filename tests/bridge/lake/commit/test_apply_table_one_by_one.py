@@ -16,15 +16,15 @@ from bridge.batch.batch import TableChanges
 from bridge.batch.growing_batch import GrowingTable
 from bridge.effects.conflicts import Conflict, Conflicts
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit import writes
+from bridge.lake import writes
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.commit_errors import conflict_of
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed
 from bridge.lake.schema import spark_schema, target_schema_of
 from bridge.lake.source import as_frame
+from bridge.lake.writes import append_rows
 from bridge.spark.session import fork
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import Lsn

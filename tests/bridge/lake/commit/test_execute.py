@@ -10,8 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.lake import location
-from bridge.lake.commit import execute, key_condition, replace as replacing, writes
+from bridge.lake import writes
+from bridge.lake.commit import execute, key_condition, replace as replacing
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table import table_version
 from bridge.lake.transaction import Transaction
@@ -155,7 +155,7 @@ def test_what_another_writer_changes_during_the_commit_makes_it_fail(by, monkeyp
     def beside(frame):
         return frame.mapInArrow(theirs, frame.schema)
 
-    overwrite_where, merge_into, overwrite = location.overwrite_where, writes.merge_into, Transaction.overwrite
+    overwrite_where, merge_into, overwrite = writes.overwrite_where, writes.merge_into, Transaction.overwrite
     monkeypatch.setattr(replacing, "overwrite_where", lambda rows, *args: overwrite_where(beside(rows), *args))
     monkeypatch.setattr(writes, "merge_into", lambda source, *args: merge_into(beside(source), *args))
     monkeypatch.setattr(Transaction, "overwrite", lambda self, rows: overwrite(self, beside(rows)))

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from bridge.batch.batch import Batch
 from bridge.effects.events import DELETE, INSERT, UPDATE
 from bridge.lake.commit import plan
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.table import table_version
+from bridge.lake.writes import append_rows
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError
 from bridge.targets.target import Target, target_schema

@@ -7,7 +7,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake.commit import history_mode, writes
+from bridge.lake import writes
+from bridge.lake.commit import history_mode
 from bridge.lake.commit.history_mode import apply_versions
 from bridge.lake.ddl import create_table
 from bridge.lake.forms import delta_schema

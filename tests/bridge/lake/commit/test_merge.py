@@ -12,10 +12,10 @@ from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
 from bridge.effects.net_effect import NetEffect, net_effect
 from bridge.lake.commit.conflicts import KeyedTarget
 from bridge.lake.commit.merge import Clauses, leaving_clause, left_none
-from bridge.lake.commit.writes import MergeCounts, merge_into, version_before_merge
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.source import as_frame
 from bridge.lake.table import table_version
+from bridge.lake.writes import MergeCounts, merge_into, version_before_merge
 from bridge.spark.session import fork
 from bridge.targets.target import TargetColumn
 from protocol.lsn import Lsn

@@ -17,15 +17,16 @@ from pyspark.errors import PySparkException
 from bridge.batch.batch import TableChanges
 from bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
 from bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.lake.commit import bag, writes
+from bridge.lake import writes
+from bridge.lake.commit import bag
 from bridge.lake.commit.apply_table import apply_table
 from bridge.lake.commit.merge_bag import settle
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.retry import have_changed, retry_commit
 from bridge.lake.schema import spark_schema, target_schema_of
 from bridge.lake.source import as_frame
+from bridge.lake.writes import append_rows
 from bridge.spark.session import fork
 from bridge.targets.target import Target, TargetColumn
 from protocol.lsn import Lsn

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from bridge.lake.commit.restore import UndoneBatch, restore_tables
-from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.table_position import history_of
+from bridge.lake.writes import overwrite_rows
 from bridge.runtime.errors import TargetError
 from bridge.spark.session import fork
 from protocol.lsn import Lsn

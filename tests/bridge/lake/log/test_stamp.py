@@ -3,11 +3,11 @@
 import json
 from dataclasses import replace
 
-from bridge.lake.commit.writes import append_rows
 from bridge.lake.ddl import create_table
 from bridge.lake.log.history import Commit
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table_position import history_of
+from bridge.lake.writes import append_rows
 from bridge.spark.session import fork
 from bridge.targets.location import quoted
 from protocol.lsn import Lsn

@@ -4,12 +4,11 @@ import uuid
 
 import pytest
 
-from bridge.lake.commit.writes import overwrite_rows
 from bridge.lake.ddl import create_table
-from bridge.lake.forms import layout_of, partition_columns
-from bridge.lake.location import read_table
+from bridge.lake.location import layout_of, partition_columns, read_table
 from bridge.lake.table import read_target_schema
 from bridge.lake.table_facts import read_facts
+from bridge.lake.writes import overwrite_rows
 from bridge.runtime.warehouse import Layout
 from protocol.values.types import Place
 

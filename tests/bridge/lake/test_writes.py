@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.lake.commit.writes import overwrite_rows
+from bridge.lake.writes import overwrite_rows
 
 
 def rows_at(spark, path):

@@ -1,0 +1,153 @@
+"""Single commits to a Delta table: rows are appended or overwritten, and the table's layout stays; or a MERGE.
+
+Delta 4.4 forgets a table's layout in most overwrites: the clustering columns unless the overwrite is of the rows that
+meet a condition, and both kinds if the columns are replaced, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as F
+
+from bridge.lake import location, table
+from bridge.lake.log.stamp import CommitStamp, stamp_options
+from bridge.targets.location import catalog_parts, quoted, sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from bridge.runtime.warehouse import Layout
+
+ONE_FILE_ROWS: Final = 50_000
+"""Up to this many rows are appended as one file, not as one for each core."""
+
+_RECENT: Final = 100
+"""So many commits are searched for the last MERGE: other writers may have committed since."""
+
+
+def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = None) -> None:
+    """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
+    rows.writeTo(sql_name(path)).options(**(options or {})).append()
+
+
+def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
+    """Make an empty commit with this stamp, outside of `stamped`; Delta leaves it out if the table has the stamp."""
+    append_rows(spark.createDataFrame([], schema), path, stamp_options(stamp))
+
+
+def overwrite_where(rows: DataFrame, path: str, condition: str) -> None:
+    """Replace the table's rows that meet a condition of SQL by rows that do, too, in one commit.
+
+    A table that has vanished is not created again.
+    """
+    rows.writeTo(sql_name(path)).overwrite(F.expr(condition))
+
+
+def overwrite_rows(
+    rows: DataFrame,
+    path: str,
+    stamp: CommitStamp | None = None,
+    *,
+    columns_too: bool = False,
+    rows_per_file: int | None = None,
+    layout: Layout | None = None,
+) -> None:
+    """Replace all rows of an existing table, in one commit; its layout stays.
+
+    Args:
+        rows: The new rows, under the target's column names.
+        stamp: The commit's stamp, outside of `stamped`.
+        columns_too: Replace the table's columns by those of the rows; else they stay, filled where rows lack them. Of
+            the layout what the new columns allow stays; clustering columns come back by a second commit.
+        rows_per_file: The most rows of a file; None for one file for each partition of `rows`.
+        layout: The table's layout; None to ask Delta for it.
+    """
+    options = stamp_options(stamp) if stamp is not None else {}
+    if rows_per_file is not None:
+        options["maxRecordsPerFile"] = str(rows_per_file)
+    kept = location.layout_of(rows.sparkSession, path) if layout is None else layout
+    overwrite = _overwrite_with_columns if columns_too else _overwrite_keeping
+    overwrite(rows, path, options, kept)
+
+
+def _overwrite_keeping(rows: DataFrame, path: str, options: Mapping[str, str], layout: Layout) -> None:
+    missing = [name for name in layout.partition_by if name not in rows.columns]
+    if missing:  # Delta adds other columns by itself, and those that their definition fills
+        types, filled = location.read_table(rows.sparkSession, path).schema, location.filled_of(rows.sparkSession, path)
+        nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
+        rows = rows.withColumns(nulls)
+    condition = {"replaceWhere": "true"} if layout.cluster_by else {}
+    _overwrite(rows, path, {**options, **condition})
+
+
+def _overwrite_with_columns(rows: DataFrame, path: str, options: Mapping[str, str], layout: Layout) -> None:
+    there = frozenset(rows.columns)
+    partitions = tuple(name for name in layout.partition_by if name in there)
+    clustering = ", ".join(quoted(name) for name in layout.cluster_by if name in there)
+    _overwrite(rows, path, {**options, "overwriteSchema": "true"}, partitions)
+    if clustering:
+        rows.sparkSession.sql(f"ALTER TABLE {sql_name(path)} CLUSTER BY ({clustering})").collect()
+
+
+def _overwrite(rows: DataFrame, path: str, options: Mapping[str, str], partition_by: Sequence[str] = ()) -> None:
+    """Replace all rows of the table by rows under its column names, in one commit.
+
+    Args:
+        partition_by: The table's partition columns from now on, if the options replace its columns; else they stay.
+    """
+    # a session may have "dynamic" by default, which replaces the partitions of these rows only
+    options = {**options, "partitionOverwriteMode": "static"}
+    writer = rows.write.format("delta").mode("overwrite").options(**options)
+    if catalog_parts(path) is None:
+        writer.partitionBy(*partition_by).save(path)
+    elif partition_by:  # a catalog's are expressions
+        writer.partitionBy(*map(quoted, partition_by)).saveAsTable(sql_name(path))
+    else:  # saveAsTable would create a table that has vanished
+        rows.writeTo(sql_name(path)).options(**options).overwrite(F.lit(True))
+
+
+def truncate_table(spark: SparkSession, path: str) -> None:
+    """Remove all rows of the table, in one commit; its columns stay.
+
+    Raises:
+        TargetError: The table does not exist any more.
+    """
+    schema = table.written_schema(spark, path)
+    # where nothing is at the location, `existing_schema` says so
+    overwrite_rows(spark.createDataFrame([], table.existing_schema(spark, path) if schema is None else schema), path)
+
+
+class MergeCounts(NamedTuple):
+    """Rows of the target that a MERGE has changed."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> MergeCounts | None:
+    """Run a MERGE, of which `statement` makes the statement, given the name of a view of `source`.
+
+    Returns:
+        The row counts; None if Delta left the MERGE out, because the table has the batch already.
+    """
+    view = f"pgbridge_effects_{abs(hash(path)):x}"
+    source.createOrReplaceTempView(view)
+    try:
+        rows = source.sparkSession.sql(statement(view)).collect()
+    finally:
+        source.sparkSession.catalog.dropTempView(view)
+    if not rows:
+        return None
+    return MergeCounts(rows[0].num_updated_rows, rows[0].num_deleted_rows, rows[0].num_inserted_rows)
+
+
+def version_before_merge(spark: SparkSession, path: str) -> int:
+    """The table's version before its last MERGE."""
+    history = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
+    last: int = history.selectExpr("max(version)").collect()[0][0]
+    return last - 1
