@@ -1,8 +1,9 @@
 """The commands of `pgbridge`: what each does and prints, in a module named after it.
 
 `bridge.service.cli` has their arguments, help and exit codes. `run` is `bridge.service.daemon`, `demo` is
-`bridge.demo.show`; `enable`, `disable`, `skip` and `reload` are in `alter`; `check`, `snapshot` and
-`verify` have packages of their own.
+`bridge.demo.show`; `prepare` is `bridge.service.warm_up`, `replay` and `skip --show` are
+`bridge.service.replay`; `enable`, `disable`, `skip` and `reload` are in `alter`, `resync` and `drop` in `refresh`;
+`check`, `snapshot` and `verify` have packages of their own.
 
 To add a command, touch:
 

@@ -331,7 +331,7 @@ def load(path: Path) -> Config:
 def _check_metastore(config: Config) -> None:
     warehouses = (subscription.warehouse for subscription in config.subscription.values())
     kind = config.spark.conf.get(IMPLEMENTATION)
-    if forgets(kind, warehouses):
+    if forgets(lambda: kind, warehouses):
         raise ValueError(f'spark.conf: "{IMPLEMENTATION}" = "{kind}": {FORGETS}; remove it, or write "hive"')
 
 

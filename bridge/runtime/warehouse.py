@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 PREFIX: Final = "catalog:"
 """The prefix of a catalog's warehouses and tables, in the configuration and in the state."""
@@ -70,9 +70,13 @@ def with_metastore(settings: Mapping[str, str], warehouses: Iterable[str]) -> di
     return {**own, **settings}
 
 
-def forgets(implementation: object, warehouses: Iterable[str]) -> bool:
-    """Whether a warehouse is in Spark's own catalog while that is in memory, as it is by default."""
-    return implementation == "in-memory" and SPARK_CATALOG in catalogs(warehouses)
+def forgets(implementation: Callable[[], object], warehouses: Iterable[str]) -> bool:
+    """Whether a warehouse is in Spark's own catalog while that is in memory, as it is by default.
+
+    Args:
+        implementation: The setting `IMPLEMENTATION`; asked for only if a warehouse is in that catalog.
+    """
+    return SPARK_CATALOG in catalogs(warehouses) and implementation() == "in-memory"
 
 
 def can_hold(catalog: str, name: str) -> bool:

@@ -133,7 +133,7 @@ def _replayed(replaying: Replay, name: str, finish_lsn: Lsn, done: Path, *, dry_
 
 
 def show_skipped(config: Config, subscription: Subscription, text: str) -> Iterator[str]:
-    """Show what a skipped transaction held; yields the lines to print (`bridge.service.replay`).
+    """Show what a skipped transaction held; yields the lines to print.
 
     Raises:
         SkipError: No such transaction was kept.

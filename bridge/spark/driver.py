@@ -110,7 +110,7 @@ class Driver(ABC):
         logging.getLogger().addFilter(_not_py4j)
         session = self._open(conf, warehouses, launch or Launch())
         DRIVERS[session] = self
-        if warehouse.forgets(session.conf.get(warehouse.IMPLEMENTATION), warehouses):
+        if warehouse.forgets(lambda: session.conf.get(warehouse.IMPLEMENTATION), warehouses):
             self.stop(session)
             raise errors.ConfigError(
                 f"the Spark at {self.shown} has no metastore: {warehouse.FORGETS}",

@@ -45,7 +45,7 @@ class BlockRange:
     """A range of blocks of a table; for a partitioned table, the same range of each partition.
 
     PostgreSQL reads it without reading the rest of the table (a TID range scan, from version 14 on). A row keeps its
-    ctid as long as the table is not rewritten, for which `bridge.sync.table_reading` cares.
+    ctid as long as the table is not rewritten, for which `TableLock` cares.
 
     `end` is the number of the first block after the range; None for no end.
     """

@@ -1,7 +1,7 @@
 """The location of a published table's Delta table: one text for each, which the state, the status and messages have.
 
 It is a path or a URI, or `catalog:CATALOG.NAMESPACE.TABLE` for a table of a catalog of Spark. Statements name the table
-by `sql_name`; `bridge.lake.location` reads and writes it. No other module knows which of both it is.
+by `sql_name`; `bridge.lake.location` reads it, `bridge.lake.writes` writes it.
 """
 
 from __future__ import annotations
