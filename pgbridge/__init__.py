@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from bridge.service.embedded import Subscription
     from bridge.snapshots.snapshot import Snapshot, snapshot
-    from bridge.source.data_source import ExportedSnapshot, export_snapshot
+    from bridge.source.export import ExportedSnapshot, export_snapshot
     from bridge.source.register import register
 
 __all__ = [
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> object:
     elif name in {"lsn_text", "parse_lsn"}:
         from bridge.batch import change_schema as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"ExportedSnapshot", "export_snapshot"}:
-        from bridge.source import data_source as module  # type: ignore[no-redef] # noqa: PLC0415
+        from bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"Snapshot", "snapshot"}:
         from bridge.snapshots import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name == "register":

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bridge.commands.state import each
+from bridge.config.each_subscription import each
 from bridge.publication import published_table, reapply
 from bridge.publication.definitions import load_optional
 from bridge.publication.publication import ACTIONS, DML, Publication, render as statements

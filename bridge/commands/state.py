@@ -1,24 +1,20 @@
-"""What commands begin with: the state directory, with a running daemon or without, and each subscription in its turn.
-
-One that cannot be read does not silence a command for all others (`each`).
-"""
+"""The state directory as a command finds it, with a running daemon or without."""
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import is_running
 from bridge.config import config
-from bridge.runtime.errors import BridgeError, SparkLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from bridge.config.config import Config, Subscription
+    from bridge.config.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +49,3 @@ def opened(config_file: Path) -> Iterator[State]:
         for subscription in settings.subscription.values():
             catalog.register(subscription.name, enabled=subscription.enabled)
         yield State(settings, catalog, is_running(settings.state_dir))
-
-
-T = TypeVar("T")
-
-
-def each(
-    subscriptions: Iterable[Subscription],
-    do: Callable[[Subscription], T],
-    failed: Callable[[Subscription, BridgeError], T],
-) -> list[T]:
-    """Return what `do` returns for each subscription, and what `failed` makes of the error of one that has failed.
-
-    Raises:
-        BridgeError: There is only one subscription, and it has failed.
-        SparkLost: There is no Spark for any of them.
-    """
-    several = list(subscriptions)
-    found = []
-    for one in several:
-        try:
-            found.append(do(one))
-        except SparkLost:
-            raise
-        except BridgeError as error:
-            if len(several) == 1:
-                raise
-            found.append(failed(one, error))
-    return found

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bridge.catalog import commits
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.commands.state import each
+from bridge.config.each_subscription import each
 from bridge.lake.location import read_table
 from bridge.runtime.errors import BridgeError, ConfigError, TargetError
 from bridge.snapshots import point_in_time

@@ -8,6 +8,6 @@ the offsets in its checkpoint, and writes to any sink. The contract with Structu
                   slot is confirmed only up to offsets of which Spark has said that their batch is committed.
     refused       A slot that has moved beyond the checkpoint, another server, and a server that went back.
 
-Three kinds of processes run this code (`data_source`): the driver's, which plans batches (`look_ahead`); executors,
-which read large batches from the slot (`slot_stream`); and the one of the user's program, for snapshots.
+Three kinds of processes run this code: the driver's, which plans batches (`data_source`, `look_ahead`); executors,
+which read large batches from the slot (`slot_stream`); and the one of the user's program, for snapshots (`export`).
 """

@@ -1,14 +1,13 @@
 """`format("pgoutput")` as Spark sees it: what it asks first, a stream, and the rows of a table under one snapshot.
 
-A stream has offsets, limits, partitions, and what a task reads. A snapshot is kept for as long as a program reads under
-it, perhaps with a slot that begins exactly there. See `bridge.source`.
+A stream has offsets, limits, partitions, and what a task reads. See `bridge.source`.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -19,8 +18,9 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.server_facts import ServerTypes
 from bridge.receive.slot import ReplicationConnection
 from bridge.receive.stream.queue import BatchLimits
-from bridge.runtime.errors import ConfigError, PublisherError, SlotAdvanced
+from bridge.runtime.errors import ConfigError, SlotAdvanced
 from bridge.source.change_rows import ChangeDecoder, ChangeSchema, table_schema, tables_schema
+from bridge.source.export import export_snapshot
 from bridge.source.look_ahead import LookAhead
 from bridge.source.options import SourceOptions, snapshot_options, stream_options
 from bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of, published_tables
@@ -33,55 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from protocol.lsn import Lsn
-
-_APPLICATION_NAME = "pgbridge_snapshot"
-
-
-class ExportedSnapshot(NamedTuple):
-    """A snapshot for the option `snapshot`.
-
-    Attributes:
-        name: As pg_export_snapshot gives it.
-        lsn: Transactions that committed before it are in the snapshot. All others come in the stream of the slot that
-            was created with it.
-        tables: The published tables, each `namespace.name`.
-    """
-
-    name: str
-    lsn: Lsn
-    tables: tuple[str, ...]
-
-
-@contextmanager
-def export_snapshot(
-    connection: str, publication: str | Sequence[str], *, slot: str | None = None
-) -> Iterator[ExportedSnapshot]:
-    """Export a snapshot, which is valid within the `with` block, and lock the published tables in it.
-
-    The lock is that of a SELECT: it stands in the way of ALTER TABLE, TRUNCATE and VACUUM FULL, not of changes.
-
-    Args:
-        connection: libpq's connection string or URI.
-        publication: One, or several.
-        slot: Create this slot, whose stream begins where the snapshot ends. It stays when the block is left, also by
-            an error. None: a temporary slot gives the snapshot, and goes with it.
-
-    Raises:
-        PublisherError: The server refuses, for example because the slot exists.
-    """
-    names = [publication] if isinstance(publication, str) else list(publication)
-    with ExitStack() as stack:
-        publisher = stack.enter_context(Publisher(connection, application_name=_APPLICATION_NAME))
-        tables = publisher.tables(names)
-        for table in tables:
-            stack.enter_context(TableLock(connection, table, application_name=_APPLICATION_NAME))
-        replication = stack.enter_context(ReplicationConnection(connection, application_name=_APPLICATION_NAME))
-        created = replication.create_slot(
-            slot or f"pgbridge_snapshot_{replication.connection.info.backend_pid}", temporary=slot is None
-        )
-        if created.name is None:
-            raise PublisherError("the server exported no snapshot")
-        yield ExportedSnapshot(created.name, created.consistent_point, tuple(table.qualified_name for table in tables))
 
 
 def snapshot_schema(options: SourceOptions) -> StructType:

@@ -17,7 +17,7 @@ from rich.text import Text
 from bridge.apply.published import Published
 from bridge.catalog import catalog_rows, lock, maintenance
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.commands.state import each
+from bridge.config.each_subscription import each
 from bridge.receive.filter_server import FilterServer
 from bridge.receive.publisher import Publisher
 from bridge.runtime import errors, log
