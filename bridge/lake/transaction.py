@@ -102,17 +102,8 @@ class Transaction:
         no_columns = self._begun.metadata().partitionColumns()
         mode = java_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite
         options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, session.sessionState().conf())
-        write = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta")(
-            self._log,
-            mode,
-            options,
-            no_columns,
-            nothing,
-            rows._jdf,  # noqa: SLF001
-            none,
-            none,
-            False,
-        )
+        write_into, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
+        write = write_into(self._log, mode, options, no_columns, nothing, frame, none, none, False)
         if write.hasBeenExecuted(self._begun, session, none):
             return None
         written = write.writeAndReturnCommitData(self._begun, session, none, False)
