@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from bridge.catalog import maintenance as track
-from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
 from bridge.lake import table, table_facts
 from bridge.lake.log.history import KEEP_ROWS, Commit
 from bridge.runtime import errors, faults
@@ -80,7 +79,7 @@ class Tables(Protocol):
     def vacuum(self, path: str, retention_h: float) -> None:
         """Delete files that no version within the retention has."""
 
-    def undo(self, intent: OptimizeIntent) -> None:
+    def undo(self, intent: track.OptimizeIntent) -> None:
         """Restore a table to the version before an OPTIMIZE, if it has one since."""
 
     def flush(self, path: str, begin: Callable[[], None]) -> None:
@@ -173,7 +172,7 @@ class Maintenance:
         if not due & subscribed or self.catalog.batch(self.subscription) is not None:
             return
         path = max(due & subscribed, key=lambda one: self._commits[one])
-        before = track.rows(self.catalog, self.subscription).get(path, MaintainedRow(self.now_s()))
+        before = track.rows(self.catalog, self.subscription).get(path, track.MaintainedRow(self.now_s()))
         try:
             after = self._maintain(path, before, _times(behind_s))
         except Exception as error:  # whatever it was, the subscription goes on without
@@ -196,7 +195,7 @@ class Maintenance:
             path for path, commits in self._commits.items() if commits >= times * self._wanted.get(path, _FIRST_LOOK)
         }
 
-    def _maintain(self, path: str, before: MaintainedRow, times: int) -> MaintainedRow:
+    def _maintain(self, path: str, before: track.MaintainedRow, times: int) -> track.MaintainedRow:
         debt = self.tables.measure(path)
         if not (debt.created or self.policy.tables == "all"):
             self._never.add(path)
@@ -218,12 +217,12 @@ class Maintenance:
                 self.tables.vacuum(path, self.policy.retention_h)
                 vacuumed_s = self.now_s()
                 self.log.info("vacuumed", path=path, retention_h=self.policy.retention_h)
-        return MaintainedRow(before.since_s, debt.files, optimized_s, vacuumed_s)
+        return track.MaintainedRow(before.since_s, debt.files, optimized_s, vacuumed_s)
 
     def _optimize(self, path: str, before: Debt) -> Debt | None:
         """Return the debt that is left; None if a batch is under way, so that nothing was done."""
         started_s = self.now_s()
-        if not track.begin(self.catalog, self.subscription, OptimizeIntent(path, before.version)):
+        if not track.begin(self.catalog, self.subscription, track.OptimizeIntent(path, before.version)):
             return None
         faults.reach("optimize_begun")
         self.tables.optimize(path)
@@ -290,7 +289,7 @@ class DeltaTables:
         retain = "" if _RETENTION in detail.properties else f" RETAIN {retention_h:g} HOURS"
         self._session.sql(f"VACUUM {sql_name(path)}{retain}").collect()
 
-    def undo(self, intent: OptimizeIntent) -> None:
+    def undo(self, intent: track.OptimizeIntent) -> None:
         """Restore a table to the version before an OPTIMIZE, if it has one since; one that is gone needs nothing.
 
         Raises:
@@ -318,7 +317,7 @@ class DeltaTables:
         return session.companion(self.spark, _COMPANION, _SETTINGS)
 
 
-def versions_to_restore(later: Sequence[Commit], intent: OptimizeIntent) -> list[int]:
+def versions_to_restore(later: Sequence[Commit], intent: track.OptimizeIntent) -> list[int]:
     """The versions to restore, one after the other, that undo an OPTIMIZE which may not be on disk.
 
     They are those of `History.doubtful_of`, and for its reasons. The later commits come the latest first.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from bridge.batch.reapplied_routes import ReappliedRoutes
 from bridge.batch.routes import Routes, Subscribed
 from bridge.catalog import catalog_rows, followed as followed_tables
-from bridge.catalog.followed import formers
 from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.publication.definitions import load_optional
 from bridge.publication.routing_then import PartitionFacts
@@ -162,7 +161,7 @@ class Published:
             compiler,
             look,
             facts=PartitionFacts(
-                partial(formers, catalog, name) if catalog is not None else dict,
+                partial(followed_tables.formers, catalog, name) if catalog is not None else dict,
                 self.publisher.partition_ancestors,
                 partial(_doubted, name, log, set()),
             ),

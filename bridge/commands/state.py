@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bridge.config.config import Config
-
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -26,7 +24,7 @@ class State:
         running: Whether a daemon holds the state directory.
     """
 
-    config: Config
+    config: config.Config
     catalog: Catalog
     running: bool
 

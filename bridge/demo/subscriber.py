@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from bridge.runtime import errors, threads
-from bridge.runtime.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,18 +84,18 @@ class DemoFolder:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if not marker.exists() and any(self.directory.iterdir()):
-                raise BridgeError(
+                raise errors.BridgeError(
                     f"{self.directory} is not empty, and is not the folder of an earlier demo",
                     hint="choose a new folder: pgbridge demo --directory …",
                 )
             file = marker.open("a", encoding="ascii")
         except OSError as error:
-            raise BridgeError(f"the demo's folder {self.directory} cannot be used: {error}") from error
+            raise errors.BridgeError(f"the demo's folder {self.directory} cannot be used: {error}") from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise BridgeError(f"another demo runs in {self.directory}") from None
+                raise errors.BridgeError(f"another demo runs in {self.directory}") from None
             # the files of a demo, and no others that may be in the folder
             for folder in (self.lake, self.directory / "state", self._scratch):
                 if folder.exists():

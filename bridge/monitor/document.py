@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.maintenance import MaintainedRow
     from bridge.config.config import Config, Subscription
     from bridge.monitor.observations import Observations
     from protocol.lsn import Lsn
@@ -325,7 +324,7 @@ def _error(kind: str, error: ErrorRow) -> LastError:
     }
 
 
-def _table(rel: RelRow, copy: CopyRow | None, maintained: MaintainedRow | None) -> TableStatus:
+def _table(rel: RelRow, copy: CopyRow | None, maintained: maintenance.MaintainedRow | None) -> TableStatus:
     table: TableStatus = {"name": rel.qualified_name, "state": rel.state, "path": rel.path}
     if copy is not None:
         table["copy"] = {

@@ -14,7 +14,6 @@ import psycopg
 import sql
 from bridge.receive.connection import connect, dictionaries, translated
 from bridge.rowfilter import server_filter
-from bridge.rowfilter.server_filter import Candidate, ServerColumn, ServerFilter, VerdictError
 from bridge.runtime import errors, threads
 from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
 from protocol.codec.messages import Tuple, ValueKind
@@ -55,7 +54,9 @@ class FilterServer(threads.Closing):
         self._subscription = subscription
         self._opened: psycopg.Connection[tuple[Any, ...]] | None = None
         self._log_details: list[str] = []
-        self._accepted: dict[tuple[str, tuple[str, str], tuple[ServerColumn, ...]], ServerFilter] = {}
+        self._accepted: dict[
+            tuple[str, tuple[str, str], tuple[server_filter.ServerColumn, ...]], server_filter.ServerFilter
+        ] = {}
 
     def close(self) -> None:
         """Close the connection."""
@@ -107,7 +108,9 @@ class FilterServer(threads.Closing):
 
     # --- which expressions ----------------------------------------------------------------------------------------
 
-    def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
+    def accept(
+        self, expression: str, columns: Mapping[str, server_filter.ServerColumn], table: tuple[str, str]
+    ) -> server_filter.ServerFilter:
         """Have the server parse an expression, and check its parse tree by the rules for row filters.
 
         Args:
@@ -126,7 +129,7 @@ class FilterServer(threads.Closing):
                 raise RowFilterError(expression, refused.at or 0, refused.reason) from None
         return self._accepted[key]
 
-    def _read(self, candidate: Candidate) -> ServerFilter:
+    def _read(self, candidate: server_filter.Candidate) -> server_filter.ServerFilter:
         tree = server_filter.where(self._parsed(candidate))
         wanted = {"functions": list(tree.functions), "operators": list(tree.operators)}
         mutable: dict[str, set[int]] = {"function": set(), "operator": set()}
@@ -143,7 +146,7 @@ class FilterServer(threads.Closing):
             raise Refused(f"{MUTABLE_FUNCTIONS} Strings that mean the present time, such as 'today', count as such.", 0)
         return candidate.taken(tree.columns)
 
-    def _parsed(self, candidate: Candidate) -> str:
+    def _parsed(self, candidate: server_filter.Candidate) -> str:
         """The statement's parse tree. It is a LOG message, so the server writes it to its log as well."""
         connection = self._connection
         settings = {"debug_print_parse": "on", "debug_pretty_print": "off", "client_min_messages": "log"}
@@ -172,7 +175,7 @@ class FilterServer(threads.Closing):
 
     # --- verdicts -------------------------------------------------------------------------------------------------
 
-    def verdicts(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
+    def verdicts(self, row_filter: server_filter.ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
         """Return which rows pass.
 
         Args:
@@ -194,7 +197,7 @@ class FilterServer(threads.Closing):
         return passes
 
     def _evaluate_halving(
-        self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int
+        self, row_filter: server_filter.ServerFilter, types: Sequence[int], rows: Sequence[Tuple], first: int
     ) -> Bools:
         """Return which of some rows pass; after an error the rows are halved until the one that causes it is alone."""
         try:
@@ -203,12 +206,12 @@ class FilterServer(threads.Closing):
             if self._connection.closed or (error.sqlstate or "08")[:2] in _NOT_CAUSED_BY_VALUES:
                 raise translated(error, "cannot have a row filter evaluated") from error
             if len(rows) == 1:
-                raise VerdictError(first, error.diag.message_primary or str(error).strip()) from error
+                raise server_filter.VerdictError(first, error.diag.message_primary or str(error).strip()) from error
         middle = len(rows) // 2
         before = self._evaluate_halving(row_filter, types, rows[:middle], first)
         return np.concatenate([before, self._evaluate_halving(row_filter, types, rows[middle:], first + middle)])
 
-    def _evaluate(self, row_filter: ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
+    def _evaluate(self, row_filter: server_filter.ServerFilter, types: Sequence[int], rows: Sequence[Tuple]) -> Bools:
         values = [value for row in rows for value in row]
         null, unchanged, binary = ValueKind.NULL, ValueKind.UNCHANGED_TOAST, ValueKind.BINARY
         result = self._connection.pgconn.exec_params(

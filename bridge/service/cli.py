@@ -20,7 +20,6 @@ from bridge.commands.state import opened
 from bridge.config import config
 from bridge.runtime import __version__, log, remedies, supervisor
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
-from bridge.runtime.log import printable
 from bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
@@ -370,7 +369,8 @@ def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
 
 def _echo_script(text: str) -> None:
     """Print SQL: as it is for a file or a program, and without orders for a terminal."""
-    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)  # typer.echo leaves out what looks like a color
+    # typer.echo leaves out what looks like a color
+    sys.stdout.write(log.printable(text) if sys.stdout.isatty() else text)
 
 
 def main() -> None:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from bridge.batch.batch import TableChanges
     from bridge.config.config import Config, Subscription
-    from bridge.skipped.kept_transaction import KeptTransaction
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""
@@ -185,7 +184,9 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     process.fsync(path.parent)
 
 
-def show(kept: KeptTransaction, types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]) -> Iterator[str]:
+def show(
+    kept: kept_transaction.KeptTransaction, types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
+) -> Iterator[str]:
     """Yield a line for the transaction, and one for each change, in order: JSON documents.
 
     Args:

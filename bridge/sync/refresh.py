@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
-    from bridge.catalog.refresh import RefreshRow
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
     from bridge.sync.tablesync import TableSync
@@ -61,7 +60,7 @@ class Plan:
 
 
 def plan(
-    asked: Sequence[RefreshRow],
+    asked: Sequence[refresh.RefreshRow],
     published: Collection[Name],
     subscribed: Collection[Name],
     keeping: Collection[Name] = (),
@@ -124,7 +123,10 @@ class Refresh:
         self._log = log
 
     def take_up(
-        self, asked: Sequence[RefreshRow], tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher
+        self,
+        asked: Sequence[refresh.RefreshRow],
+        tables: Mapping[tuple[str, str], PublishedTable],
+        publisher: Publisher,
     ) -> None:
         """Carry out requests. None of the subscription's streams may run or have an unfinished batch.
 

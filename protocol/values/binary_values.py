@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from protocol.values import numeric, output, value_array
 from protocol.values.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
 from protocol.values.types import ColumnType, Kind
-from protocol.values.value_array import MalformedValue, Reader, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,29 +48,29 @@ _PATTERN: Final[Mapping[Kind, str]] = {
 }
 
 
-def _numbers(values: ValueArray, type_: ColumnType) -> npt.NDArray[Any]:
+def _numbers(values: value_array.ValueArray, type_: ColumnType) -> npt.NDArray[Any]:
     wire = _WIRE[type_.kind]
     values.expect_length(np.dtype(wire).itemsize, type_.label)
     return values.numbers(wire)
 
 
-def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bool(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read one byte, 0 or 1."""
     values.expect_length(1, "bool")
     bytes_read = values.data[values.starts]
     if (bytes_read > 1).any():
         index = int((bytes_read > 1).argmax())
-        raise MalformedValue(index, f"bool of value {bytes_read[index]}, expected 0 or 1")
+        raise value_array.MalformedValue(index, f"bool of value {bytes_read[index]}, expected 0 or 1")
     return pa.array(bytes_read == 1)
 
 
-def read_number(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_number(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read numbers that have the Arrow type's layout; an oid, which is unsigned, becomes wider."""
     numbers = _numbers(values, type_)
     return value_array.primitive(type_.arrow, numbers.astype(np.int64) if type_.kind is Kind.OID else numbers)
 
 
-def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_float(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read floats; every NaN becomes the one that the text form gives."""
     numbers = _numbers(values, type_)
     if (nan := np.isnan(numbers)).any():
@@ -79,12 +78,12 @@ def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) 
     return value_array.primitive(type_.arrow, numbers)
 
 
-def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bytea(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read the bytes as they are."""
     return values.gather()
 
 
-def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_date(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read days since 2000-01-01; the least and the greatest number are the infinities."""
     days = _numbers(values, type_)
     outside = (days < MIN_DAYS - _DAYS_1970_TO_2000) | (days > MAX_DAYS - _DAYS_1970_TO_2000)
@@ -93,7 +92,7 @@ def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) ->
     return value_array.primitive(type_.arrow, days, nulls)
 
 
-def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_timestamp(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read microseconds since 2000-01-01 00:00 (UTC); the least and the greatest number are the infinities."""
     text = output.timestamp_text if type_.kind is Kind.TIMESTAMP else output.timestamptz_text
     usecs = _numbers(values, type_)
@@ -103,21 +102,23 @@ def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentabl
     return value_array.primitive(type_.arrow, usecs, nulls)
 
 
-def read_versioned(values: ValueArray, _type: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_versioned(values: value_array.ValueArray, _type: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read the byte 1, then the text (jsonb, jsonpath)."""
     wrong = (values.lengths < 1) | (values.data[values.starts] != 1)
     if wrong.any():
-        raise MalformedValue(int(wrong.argmax()), "it does not start with the version, a byte of value 1")
+        raise value_array.MalformedValue(int(wrong.argmax()), "it does not start with the version, a byte of value 1")
     return values.without_prefix(1).text(policy)
 
 
-def read_char(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_char(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read a `"char"`: one byte."""
     values.expect_length(1, '"char"')
     return _CHARS.take(pa.array(values.data[values.starts]))
 
 
-def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_hexadecimal(
+    values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable
+) -> pa.Array:
     """Read a uuid, macaddr or macaddr8: its bytes in hexadecimal, with separators."""
     pattern = np.frombuffer(_PATTERN[type_.kind].encode(), np.uint8)
     digits = np.flatnonzero(pattern == ord("h"))
@@ -128,28 +129,28 @@ def read_hexadecimal(values: ValueArray, type_: ColumnType, _policy: Unrepresent
     return value_array.strings_of(np.arange(len(values) + 1) * len(pattern), text.reshape(-1), pa.string())
 
 
-def read_bit(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bit(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read the number of bits, then the bits, the first in the highest place of the first byte."""
     bits = values.numbers("i4").astype(np.int64)
     wrong = (values.lengths < 4) | (bits < 0) | ((bits + 7) // 8 != values.lengths - 4)
     if wrong.any():
-        raise MalformedValue(int(wrong.argmax()), "its size does not agree with its number of bits")
+        raise value_array.MalformedValue(int(wrong.argmax()), "its size does not agree with its number of bits")
     offsets, packed = value_array.flat(values.without_prefix(4).gather())
     digits = np.unpackbits(packed) + np.uint8(ord("0"))
-    return ValueArray(digits, offsets[:-1] * 8, bits).gather(pa.string())
+    return value_array.ValueArray(digits, offsets[:-1] * 8, bits).gather(pa.string())
 
 
-def read_unsigned(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_unsigned(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read an xid, cid or xid8, an unsigned number, as its digits."""
     return pa.array(_numbers(values, type_)).cast(pa.string())
 
 
-def read_time(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_time(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read microseconds since midnight."""
     return _clock(_numbers(values, type_))
 
 
-def read_timetz(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_timetz(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read microseconds since midnight, and the zone in seconds west of UTC."""
     values.expect_length(12, "timetz")
     zones, zone_of = np.unique(values.numbers("i4", 8), return_inverse=True)
@@ -162,22 +163,22 @@ def _clock(usecs: npt.NDArray[np.int64]) -> pa.Array:
     outside = (usecs < 0) | (usecs > output.USECS_PER_DAY)
     if outside.any():
         index = int(outside.argmax())
-        raise MalformedValue(index, f"{usecs[index]} microseconds is not a time of day")
+        raise value_array.MalformedValue(index, f"{usecs[index]} microseconds is not a time of day")
     midnight = usecs == output.USECS_PER_DAY  # 24:00:00, which Arrow does not have
     written = value_array.primitive(pa.time64("us"), np.where(midnight, 0, usecs)).cast(pa.string())
     trimmed = pc.utf8_rtrim(pc.utf8_rtrim(written, "0"), ".")  # all have six digits after the point
     return pc.if_else(pa.array(midnight), output.clock(output.USECS_PER_DAY), trimmed)
 
 
-def _by_output(function: Callable[[bytes], str]) -> Reader:
-    def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def _by_output(function: Callable[[bytes], str]) -> value_array.Reader:
+    def read(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
         return value_array.per_distinct(values, function, type_.label)
 
     return read
 
 
-def _by_output_of_subtype(function: Callable[[bytes, ColumnType], str]) -> Reader:
-    def read(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def _by_output_of_subtype(function: Callable[[bytes, ColumnType], str]) -> value_array.Reader:
+    def read(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
         subtype = type_.element
         assert subtype is not None  # noqa: S101 - resolve gives every (multi)range its subtype
         return value_array.per_distinct(values, lambda raw: function(raw, subtype), type_.label)
@@ -185,7 +186,7 @@ def _by_output_of_subtype(function: Callable[[bytes, ColumnType], str]) -> Reade
     return read
 
 
-READERS: Final[Mapping[Kind, Reader]] = {
+READERS: Final[Mapping[Kind, value_array.Reader]] = {
     Kind.BOOL: read_bool,
     Kind.INT2: read_number,
     Kind.INT4: read_number,

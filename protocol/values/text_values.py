@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from protocol.values import value_array
 from protocol.values.types import ColumnType, Kind
-from protocol.values.value_array import Bools, MalformedValue, Reader, Unrepresentable, ValueArray
 
 OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
 NOT_A_DECIMAL: Final = "the column holds finite numbers only"
@@ -42,38 +41,38 @@ _BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecim
 _BYTE_OF_PAIR[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
 
 
-def read_string(values: ValueArray, _type: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_string(values: value_array.ValueArray, _type: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read any type whose column is a string."""
     return values.text(policy)
 
 
-def read_bool(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bool(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read `t` or `f`."""
     first = values.data[values.starts]
     wrong = (values.lengths != 1) | ((first != ord("t")) & (first != ord("f")))
     if wrong.any():
         index = int(wrong.argmax())
-        raise MalformedValue(index, f"{values.show(index)} is not a valid boolean")
+        raise value_array.MalformedValue(index, f"{values.show(index)} is not a valid boolean")
     return pa.array(first == ord("t"))
 
 
-def read_integer(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_integer(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read decimal digits with an optional minus sign."""
     numbers = _cast_digits(values, type_)
     if type_.kind is Kind.OID:
         outside = pc.or_(pc.less(numbers, 0), pc.greater(numbers, 0xFFFFFFFF)).to_numpy(zero_copy_only=False)
         if outside.any():
             index = int(outside.argmax())
-            raise MalformedValue(index, f"{values.show(index)} is not a valid oid")
+            raise value_array.MalformedValue(index, f"{values.show(index)} is not a valid oid")
     return numbers
 
 
-def read_float(values: ValueArray, type_: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_float(values: value_array.ValueArray, type_: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     """Read the shortest digits that denote the number, `NaN`, `Infinity` or `-Infinity`."""
     return _cast(values.gather(pa.string()), values, type_)
 
 
-def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_decimal(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read digits, with as many after the point as the type has, or `NaN`; no known server sends infinities."""
     first = values.data[values.starts]
     special = (values.lengths == 3) & (first == ord("N")) | (values.lengths >= 8) & (
@@ -81,7 +80,7 @@ def read_decimal(values: ValueArray, type_: ColumnType, policy: Unrepresentable)
     )
     for index in np.flatnonzero(special).tolist():
         if values.raw(index) not in {b"NaN", b"Infinity", b"-Infinity"}:
-            raise MalformedValue(index, f"{values.show(index)} is not a valid numeric")
+            raise value_array.MalformedValue(index, f"{values.show(index)} is not a valid numeric")
     value_array.refuse(special, policy, values.show, NOT_A_DECIMAL)
     return value_array.read_selected(
         values, ~special, type_.arrow, lambda usual: _cast_digits(usual, type_, to_decimal)
@@ -98,45 +97,47 @@ def to_decimal(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     return texts.cast(arrow)
 
 
-def read_bytea(values: ValueArray, _type: ColumnType, _policy: Unrepresentable) -> pa.Array:
+def read_bytea(values: value_array.ValueArray, _type: ColumnType, _policy: value_array.Unrepresentable) -> pa.Array:
     r"""Read `\x` and two lower-case hexadecimal digits for each byte."""
     wrong = (values.lengths < 2) | (values.lengths % 2 != 0) | (values.numbers("u2") != 0x5C78)
     if wrong.any():
         index = int(wrong.argmax())
-        raise MalformedValue(index, f"{values.show(index)} is not a bytea in hexadecimal form")
+        raise value_array.MalformedValue(index, f"{values.show(index)} is not a bytea in hexadecimal form")
     offsets, digits = value_array.flat(values.without_prefix(2).gather())
     content = _BYTE_OF_PAIR[digits.view(np.uint16)]
     if content.max(initial=0) == _NO_BYTE:
         place = 2 * (content == _NO_BYTE).argmax()
         index = int(np.searchsorted(offsets, place, side="right")) - 1
-        raise MalformedValue(index, f"{values.show(index)} has a character that is not a hexadecimal digit")
+        raise value_array.MalformedValue(index, f"{values.show(index)} has a character that is not a hexadecimal digit")
     return value_array.strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
-def read_date(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_date(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read `YYYY-MM-DD`; only infinities and dates outside of years 1 to 9999 have another length."""
     return _read_temporal(values, values.lengths == 10, type_, policy)
 
 
-def read_timestamp(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def read_timestamp(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read `YYYY-MM-DD HH:MM:SS[.ffffff]`, and `+00` or another zone behind it if it is a timestamptz."""
     four_digits = values.data[values.starts + 4] == ord("-")
     before_christ = values.data[values.starts + values.lengths - 1] == ord("C")
     return _read_temporal(values, four_digits & ~before_christ & (values.lengths >= 19), type_, policy)
 
 
-def _read_temporal(values: ValueArray, usual: Bools, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def _read_temporal(
+    values: value_array.ValueArray, usual: value_array.Bools, type_: ColumnType, policy: value_array.Unrepresentable
+) -> pa.Array:
     """Let Arrow read the values in the usual form; the others must be valid, and the column cannot hold them."""
     for index in np.flatnonzero(~usual).tolist():
         if not _FORM[type_.kind].fullmatch(values.raw(index)):
-            raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
+            raise value_array.MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
     value_array.refuse(~usual, policy, values.show, OUTSIDE_YEARS)
     return value_array.read_selected(
         values, usual, type_.arrow, lambda usual_values: _read_usual(usual_values, type_, policy)
     )
 
 
-def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) -> pa.Array:
+def _read_usual(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     moments = _cast(values.gather(pa.string()), values, type_)
     days = type_.kind is Kind.DATE
     numbers = np.frombuffer(moments.buffers()[1], "i4" if days else "i8", len(moments))
@@ -146,7 +147,7 @@ def _read_usual(values: ValueArray, type_: ColumnType, policy: Unrepresentable) 
     return moments if nulls is None else value_array.primitive(type_.arrow, numbers, nulls)
 
 
-def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
+def _cast_digits(values: value_array.ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     strings = values.gather(pa.string())
     offsets, characters = value_array.flat(strings)
     # Arrow also accepts plus signs, exponents and 0x. The codes of '-', '.' and the digits are consecutive but for '/',
@@ -154,17 +155,17 @@ def _cast_digits(values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.ca
     if len(characters) and (characters.min() < ord("-") or characters.max() > ord("9")):
         first = int(((characters < ord("-")) | (characters > ord("9"))).argmax())
         index = int(np.searchsorted(offsets, first, side="right")) - 1
-        raise MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
+        raise value_array.MalformedValue(index, f"{values.show(index)} is not a valid {type_.label}")
     return _cast(strings, values, type_, cast)
 
 
-def _cast(strings: pa.Array, values: ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
+def _cast(strings: pa.Array, values: value_array.ValueArray, type_: ColumnType, cast: Cast = pa.Array.cast) -> pa.Array:
     return value_array.attempt(
         lambda texts: cast(texts, type_.arrow), strings, lambda i: f"{values.show(i)} is not a valid {type_.label}"
     )
 
 
-READERS: Final[Mapping[Kind, Reader]] = {
+READERS: Final[Mapping[Kind, value_array.Reader]] = {
     Kind.BOOL: read_bool,
     Kind.INT2: read_integer,
     Kind.INT4: read_integer,

@@ -22,7 +22,6 @@ from bridge.lake import commit_errors, source
 from bridge.lake.schema import spark_type
 from bridge.publication.replica_identity import column_names
 from bridge.rowfilter import row_filter, server_filter
-from bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
 from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
 from bridge.spark.outcome import SPARK_ERRORS, is_lost, summary
 from bridge.spark.session import companion
@@ -65,7 +64,9 @@ class AnyOf:
 class FilterServer(VerdictSource, Protocol):
     """A PostgreSQL server that computes row filters which are not translated."""
 
-    def accept(self, expression: str, columns: Mapping[str, ServerColumn], table: tuple[str, str]) -> ServerFilter:
+    def accept(
+        self, expression: str, columns: Mapping[str, server_filter.ServerColumn], table: tuple[str, str]
+    ) -> server_filter.ServerFilter:
         """Have the server parse an expression.
 
         Raises:
@@ -122,11 +123,13 @@ class EntryFilterCompiler:
     def _served(self, entry: Entry, server: FilterServer) -> ServerFilters:
         target = entry.target
         columns = {
-            column.name: ServerColumn(column.name, column.type_oid, column.collation.name if column.collation else None)
+            column.name: server_filter.ServerColumn(
+                column.name, column.type_oid, column.collation.name if column.collation else None
+            )
             for column in target.columns
         }
 
-        def of(texts: Sequence[str]) -> ServerFilter | None:
+        def of(texts: Sequence[str]) -> server_filter.ServerFilter | None:
             table = (target.namespace, target.name)
             taken = [server.accept(text, columns, table) for text in texts]
             for one in taken:
@@ -238,7 +241,7 @@ class SparkVerdicts:
 
     def _first_error(
         self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int], error: Exception
-    ) -> VerdictError:
+    ) -> server_filter.VerdictError:
         """Find the first row that a filter raises an error for; the first of all if no row raises it alone."""
         passing, failing = 0, len(rows)  # rows[:passing] have verdicts, rows[:failing] have not
         while failing - passing > 1:
@@ -249,7 +252,7 @@ class SparkVerdicts:
                 failing, error = middle, raised
         last = self._error_of(filters, rows.slice(passing, 1), positions)
         if last is None:  # of many rows, say: whoever divides the batch begins with its first transaction
-            return VerdictError(0, f"it could not be computed for {len(rows):,} rows: {summary(error)}")
+            return server_filter.VerdictError(0, f"it could not be computed for {len(rows):,} rows: {summary(error)}")
         return _verdict_error(passing, last)
 
     def _error_of(self, filters: RowFilters, rows: pa.Table, positions: Mapping[str, int]) -> Exception | None:
@@ -291,12 +294,12 @@ def _passes(condition: RowFilter, schema: pa.Schema, positions: tuple[tuple[str,
     return F.coalesce(condition.to_spark(value), F.lit(False)).alias("passes")
 
 
-def _verdict_error(row: int, error: Exception) -> VerdictError:
+def _verdict_error(row: int, error: Exception) -> server_filter.VerdictError:
     unheld = commit_errors.error_object(error, _UNHELD)
     if unheld is None:
-        return VerdictError(row, summary(error))
+        return server_filter.VerdictError(row, summary(error))
     value = UnrepresentableValue(unheld[_UNHELD], unheld["value"], unheld["reason"])
-    return VerdictError(row, str(value), column=value.column, hint=_IN_FILTER)
+    return server_filter.VerdictError(row, str(value), column=value.column, hint=_IN_FILTER)
 
 
 def exact(name: str, value: Column, text: Column, arrow: pa.DataType) -> Column:

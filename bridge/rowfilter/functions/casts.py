@@ -8,7 +8,6 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import dates, numbers
 from bridge.rowfilter.types import encodings, pg_catalog, typed
-from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Digits, Strength, Typed, failure
 from bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ _DAY_USECS: Final = 86_400_000_000
 _SMALLEST_FLOAT4: Final = 7.006492321624085e-46
 
 
-def convert(node: Typed, target: str, at: int) -> Typed:
+def convert(node: typed.Typed, target: str, at: int) -> typed.Typed:
     """Cast a value by the function of pg_cast.
 
     Raises:
@@ -28,24 +27,24 @@ def convert(node: Typed, target: str, at: int) -> Typed:
     """
     source = node.type
     if target == "numeric" and source in _INTEGER_DIGITS:
-        digits = Digits(_INTEGER_DIGITS[source], 0)
+        digits = typed.Digits(_INTEGER_DIGITS[source], 0)
         type_ = typed.spark_type("numeric", digits, at)
-        return Typed("numeric", at, lambda column: column.cast(type_), (node,), digits)
+        return typed.Typed("numeric", at, lambda column: column.cast(type_), (node,), digits)
     if source == "numeric":
         apply = _from_numeric(node, target)
-    elif source in _INTEGER_DIGITS and target in SPARK_TYPES and target in _PLAIN:
+    elif source in _INTEGER_DIGITS and target in typed.SPARK_TYPES and target in _PLAIN:
         apply = _plain(target)  # in ANSI mode, a value out of range raises an error
     else:
         apply = _CASTS.get((source, target))
     if apply is None:
         raise Refused(f"the cast from {pg_catalog.shown(source)} to {pg_catalog.shown(target)} is not translated", at)
-    strength = (node.strength or Strength(typed.DATABASE_DEFAULT)) if target in typed.COLLATABLE else None
-    return Typed(target, at, apply, (node,), strength=strength)
+    strength = (node.strength or typed.Strength(typed.DATABASE_DEFAULT)) if target in typed.COLLATABLE else None
+    return typed.Typed(target, at, apply, (node,), strength=strength)
 
 
 def with_modifiers(
-    node: Typed, modifiers: tuple[int, ...], at: int, encoding: encodings.Encoding = encodings.UTF8
-) -> Typed:
+    node: typed.Typed, modifiers: tuple[int, ...], at: int, encoding: encodings.Encoding = encodings.UTF8
+) -> typed.Typed:
     """Apply the modifiers of a value's type: `varchar(3)`, `numeric(5,2)`.
 
     Raises:
@@ -65,11 +64,11 @@ def with_modifiers(
         def apply(column: Column) -> Column:
             return F.rpad(column, size, " ") if pad else F.substring(column, 1, size)
 
-        return Typed(node.type, at, apply, (node,), strength=node.strength)
+        return typed.Typed(node.type, at, apply, (node,), strength=node.strength)
     raise Refused(f"modifiers of type {pg_catalog.shown(node.type)} are not translated", at)
 
 
-def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
+def _with_precision(node: typed.Typed, modifiers: tuple[int, ...], at: int) -> typed.Typed:
     precision, scale = (*modifiers, 0)[:2]
     if not 1 <= precision <= typed.MAX_DIGITS or not 0 <= scale <= precision or len(modifiers) > 2:
         raise Refused(
@@ -77,29 +76,29 @@ def _with_precision(node: Typed, modifiers: tuple[int, ...], at: int) -> Typed:
         )
     if not node.digits:
         raise Refused("a cast of numeric values without a precision to one with a precision is not translated", at)
-    return numbers.as_decimal(node, Digits(precision, scale))
+    return numbers.as_decimal(node, typed.Digits(precision, scale))
 
 
 _PLAIN: Final = frozenset({"int2", "int4", "int8", "float4", "float8"})
 
 
-def _plain(target: str) -> Apply:
-    return lambda column: column.cast(SPARK_TYPES[target])
+def _plain(target: str) -> typed.Apply:
+    return lambda column: column.cast(typed.SPARK_TYPES[target])
 
 
-def _by_text(type_: str) -> Apply:
+def _by_text(type_: str) -> typed.Apply:
     """Cast the text of a numeric, as the server does, so that the value is rounded only once."""
     return lambda column: column.cast("string").cast(type_)
 
 
-def _from_numeric(node: Typed, target: str) -> Apply | None:
+def _from_numeric(node: typed.Typed, target: str) -> typed.Apply | None:
     decimal = node.digits is not None
     if target == "float8":
         return _by_text("double") if decimal else _text_to_float8
     if target == "float4" and decimal:
         return _by_text("float")
     if target in _INTEGER_DIGITS and decimal:
-        return lambda column: F.round(column, 0).cast(SPARK_TYPES[target])
+        return lambda column: F.round(column, 0).cast(typed.SPARK_TYPES[target])
     return None
 
 
@@ -107,7 +106,7 @@ def _text_to_float8(text: Column) -> Column:
     value = text.cast("double")
     beyond = value.isin(float("inf"), float("-inf")) & ~text.isin("Infinity", "-Infinity")
     lost = (value == 0) & (numbers.canonical(text) != "0")
-    return F.when(beyond | lost, failure("numeric value is out of range for double precision")).otherwise(value)
+    return F.when(beyond | lost, typed.failure("numeric value is out of range for double precision")).otherwise(value)
 
 
 def _float8_to_float4(value: Column) -> Column:
@@ -115,8 +114,8 @@ def _float8_to_float4(value: Column) -> Column:
     beyond = (size >= _LARGEST_FLOAT4) & ~F.isnan(value) & (size != float("inf"))
     lost = (size != 0) & (size <= _SMALLEST_FLOAT4)
     return (
-        F.when(beyond, failure("value out of range: overflow"))
-        .when(lost, failure("value out of range: underflow"))
+        F.when(beyond, typed.failure("value out of range: overflow"))
+        .when(lost, typed.failure("value out of range: underflow"))
         .otherwise(value.cast("float"))
     )
 
@@ -131,9 +130,9 @@ def _day_of(timestamp: Column) -> Column:
     return F.date_from_unix_date(day.cast("int"))
 
 
-def _float_to_integer(target: str) -> Apply:
+def _float_to_integer(target: str) -> typed.Apply:
     # rint rounds half to even; a value out of range and NaN raise an error
-    return lambda value: F.rint(value.cast("double")).cast(SPARK_TYPES[target])
+    return lambda value: F.rint(value.cast("double")).cast(typed.SPARK_TYPES[target])
 
 
 _CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {

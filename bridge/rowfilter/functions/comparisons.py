@@ -12,7 +12,6 @@ from pyspark.sql import Column, functions as F
 
 from bridge.rowfilter.functions import numbers
 from bridge.rowfilter.types import encodings, literals, pg_catalog
-from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER, days
 from bridge.rowfilter.types.typed import STRINGS, Apply, Typed, collation_of, failure
 from bridge.sqltext import syntax
 from bridge.sqltext.refusal import Refused
@@ -39,8 +38,8 @@ DIRECT: Final = frozenset(
 )
 _MIXED: Final = frozenset({"date", "timestamp"})
 _DAY_USECS: Final = 86_400_000_000
-_LAST_DAY: Final = END_OF_TIME // _DAY_USECS
-_END_OF_TIMESTAMPS: Final = days(294_277, 1, 1)
+_LAST_DAY: Final = literals.END_OF_TIME // _DAY_USECS
+_END_OF_TIMESTAMPS: Final = literals.days(294_277, 1, 1)
 
 
 def operator(name: str, _signature: pg_catalog.Signature, arguments: tuple[Typed, ...], at: int) -> Typed | None:
@@ -171,8 +170,11 @@ def _instant(value: Column) -> Column:
 def _day(value: Column) -> Column:
     """The first microsecond of a date; one between the last timestamp and infinity if no timestamp is as late."""
     day = F.unix_date(value).cast("bigint")
-    forever, last, ever = (F.lit(str(end)).cast("bigint") for end in (END_OF_TIME, END_OF_TIME - 1, -END_OF_TIME - 1))
-    ends = F.when(day == FOREVER, forever).when(day < -_LAST_DAY, ever).when(day >= _END_OF_TIMESTAMPS, last)
+    forever, last, ever = (
+        F.lit(str(end)).cast("bigint")
+        for end in (literals.END_OF_TIME, literals.END_OF_TIME - 1, -literals.END_OF_TIME - 1)
+    )
+    ends = F.when(day == literals.FOREVER, forever).when(day < -_LAST_DAY, ever).when(day >= _END_OF_TIMESTAMPS, last)
     # PostgreSQL's timestamps end some years later than Spark's
     unknown = failure("dates of the years 294247 to 294276 are not compared with timestamps")
     return ends.when(day > _LAST_DAY, unknown).otherwise(day * _DAY_USECS)
