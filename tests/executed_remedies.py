@@ -203,7 +203,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to see what it held": "bridge/service/test_replay.py::test_one_that_cannot_be_replayed_can_be_shown",
     },
     "service/subscriber.py": {
-        "{found[name].hint}": "oracle/test_typed.py::test_a_table_that_delta_cannot_hold_is_altered",
+        "{unsupported[name].hint}": "oracle/test_typed.py::test_a_table_that_delta_cannot_hold_is_altered",
         "to subscribe to it": _NOT_SUBSCRIBED,
     },
     "skipped/replay.py": {

@@ -123,9 +123,9 @@ class Applier:
         )
         self._catalog.begin_batch(self._subscription, intent)
         faults.reach("batch_begun")
-        found: list[Conflicts] = []
+        detected: list[Conflicts] = []
         stamp = self._stamp(batch)
-        parts = {changes.target.path: partial(self._table, batch, changes, stamp, found) for changes in last}
+        parts = {changes.target.path: partial(self._table, batch, changes, stamp, detected) for changes in last}
         alterations = {
             changes.target.path: partial(self._alter, batch, changes) for changes in batch.tables if changes.alterations
         }
@@ -135,10 +135,10 @@ class Applier:
         if parts:
             if alterations:
                 self._commit(batch, replace(stamp, alters=True), alterations, parts)
-            for number, some in enumerate(earlier):
+            for number, round_ in enumerate(earlier):
                 of_part = replace(stamp, part=number)
                 commits = {
-                    changes.target.path: partial(self._table, batch, changes, of_part, found) for changes in some
+                    changes.target.path: partial(self._table, batch, changes, of_part, detected) for changes in round_
                 }
                 self._commit(batch, of_part, commits, parts)
             self._commit(batch, stamp, parts, parts)
@@ -152,7 +152,7 @@ class Applier:
             self._held.append(record.hold_batch(self._catalog, self._subscription, batch, clear_skip_lsn))
         else:
             self._finish([*self._held, batch], clear_skip_lsn)
-        for conflicts in found:
+        for conflicts in detected:
             self._count(conflicts.counts)
             self._conflicts(conflicts, batch.finish_lsn)
         times_s.append(time.monotonic())
@@ -263,7 +263,7 @@ class Applier:
         with error_context(context, changes.target.path):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
-    def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, found: list[Conflicts]) -> None:
+    def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, detected: list[Conflicts]) -> None:
         context = context_of(self._options.origin_name, batch, changes)
         with error_context(context, changes.target.path):
             faults.reach("table_begun")
@@ -278,7 +278,7 @@ class Applier:
                     changes,
                     known=self._known,
                     conflict=self._options.conflict,
-                    conflicts=lambda conflicts: found.append(with_remote_rows(conflicts, changes)),
+                    conflicts=lambda conflicts: detected.append(with_remote_rows(conflicts, changes)),
                 )
 
             try:

@@ -171,7 +171,7 @@ class Maintenance:
             del self._commits[path]
         if not due & subscribed or self.catalog.batch(self.subscription) is not None:
             return
-        path = max(due & subscribed, key=lambda one: self._commits[one])
+        path = max(due & subscribed, key=lambda due_path: self._commits[due_path])
         before = track.rows(self.catalog, self.subscription).get(path, track.MaintainedRow(self.now_s()))
         try:
             after = self._maintain(path, before, _times(behind_s))

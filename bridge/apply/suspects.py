@@ -186,11 +186,11 @@ class Suspects:
             first = self._waiting[0] is suspect or now_s - since_s > _ALONE_S
             return first and (not self._running or now_s - since_s > _ALONE_S)
         tried = any(
-            one.suspect is not None and one.alone and now_s - one.began_s <= one.suspect.alone_s
-            for one in self._running
+            running.suspect is not None and running.alone and now_s - running.began_s <= running.suspect.alone_s
+            for running in self._running
         )
         to_come = now_s < self._come_until_s and not all(
-            one.came or one.blamed or one.work.is_behind(work) for one in self._suspects
+            awaited.came or awaited.blamed or awaited.work.is_behind(work) for awaited in self._suspects
         )
         return not (tried or self._waiting or to_come)
 
@@ -198,7 +198,7 @@ class Suspects:
         with self._changed:
             self._running.remove(running)
             now_s = self._now_s()
-            self._failed = [one for one in self._failed if now_s - (one.failed_s or 0.0) <= _JUST_S]
+            self._failed = [earlier for earlier in self._failed if now_s - (earlier.failed_s or 0.0) <= _JUST_S]
             suspect = running.suspect
             if failed:
                 running.failed_s = now_s
@@ -212,7 +212,7 @@ class Suspects:
             self._changed.notify_all()
 
     def _suspect_of(self, work: Work) -> _Suspect | None:
-        return next((one for one in self._suspects if one.work.overlaps(work)), None)
+        return next((suspect for suspect in self._suspects if suspect.work.overlaps(work)), None)
 
     def _refusal(self, suspect: _Suspect, size: str) -> errors.EndsSpark:
         work, owner = suspect.work, owner_of(suspect.work.name)
@@ -231,30 +231,32 @@ class Suspects:
         if not self._suspects:  # asked for each batch
             return None
         with self._changed:
-            most = [one.most for one in self._suspects if one.work.name == name and lsn < one.work.end_lsn]
+            most = [
+                suspect.most for suspect in self._suspects if suspect.work.name == name and lsn < suspect.work.end_lsn
+            ]
         return min(most, default=None)
 
     def jvm_died(self, reason: str) -> list[str]:
         """The JVM has died, and no work is under way any more: return what is suspected of it, as text."""
         with self._changed:
             now_s = self._now_s()
-            there = [*self._running, *(one for one in self._failed if now_s - (one.failed_s or 0.0) <= _JUST_S)]
+            there = [*self._running, *(ended for ended in self._failed if now_s - (ended.failed_s or 0.0) <= _JUST_S)]
             self._reason, self._failed = reason, []
-            for one in there:
-                suspect = self._suspect_of(one.work)
+            for running in there:
+                suspect = self._suspect_of(running.work)
                 if suspect is None:
-                    suspect = _Suspect(one.work, 0.0)
+                    suspect = _Suspect(running.work, 0.0)
                     self._suspects.append(suspect)
                 suspect.ends += 1
-                suspect.ran_s = max(suspect.ran_s, (one.failed_s or now_s) - one.began_s)
-                if one.suspect is None or not one.alone:
+                suspect.ran_s = max(suspect.ran_s, (running.failed_s or now_s) - running.began_s)
+                if running.suspect is None or not running.alone:
                     continue
-                suspect.work = one.work
-                if one.work.transactions > 1:
-                    suspect.most = max(1, one.work.transactions // _DIVIDED)
+                suspect.work = running.work
+                if running.work.transactions > 1:
+                    suspect.most = max(1, running.work.transactions // _DIVIDED)
                 else:
                     suspect.ends_alone += 1
-            return [str(one.work) for one in there]
+            return [str(running.work) for running in there]
 
     def _died(self) -> str | None:
         return None if self._driver is None else self._driver.lost()
@@ -271,7 +273,9 @@ class Suspects:
         """An operator wants another try: nothing of a subscription is suspected any more, or of all."""
         with self._changed:
             self._suspects = [
-                one for one in self._suspects if subscription is not None and owner_of(one.work.name) != subscription
+                suspect
+                for suspect in self._suspects
+                if subscription is not None and owner_of(suspect.work.name) != subscription
             ]
             self._changed.notify_all()
 

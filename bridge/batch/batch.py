@@ -151,7 +151,7 @@ class Batch:
         for changes in self.tables:
             by_path.setdefault(changes.target.path, []).append(changes)
         earlier = zip_longest(*(parts[:-1] for parts in by_path.values()))
-        return [*([c for c in some if c is not None] for some in earlier), [parts[-1] for parts in by_path.values()]]
+        return [*([c for c in nth if c is not None] for nth in earlier), [parts[-1] for parts in by_path.values()]]
 
     @property
     def committed(self) -> bool:
@@ -301,13 +301,13 @@ def renaming(
         fills: Constants of columns that were added since.
     """
     positions = {column.name: i for i, column in enumerate(columns)}
-    found = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
-    found += [Renaming(name, name, arrow) for name, arrow in change_schema.POSITION if name in names]
+    renamings = [Renaming(name, name, pa.int64() if name == "seq" else pa.int16()) for name in ("seq", "op", "old")]
+    renamings += [Renaming(name, name, arrow) for name, arrow in change_schema.POSITION if name in names]
     for i, column in enumerate(last):
         here = positions.get(column.name)
         if here is None:
             value = fills.get(column.name)
-            found += [
+            renamings += [
                 Renaming(f"new_{i}", None, column.type.arrow, value),
                 Renaming(f"unchanged_{i}", None, pa.bool_()),
             ]
@@ -315,12 +315,12 @@ def renaming(
         widened = not columns[here].type.arrow.equals(column.type.arrow)
         types = {"new": column.type.arrow, "old": column.type.arrow, "unchanged": pa.bool_()}
         types |= dict.fromkeys(row_filters.MARKS.values(), pa.string())
-        found += [
+        renamings += [
             Renaming(f"{kind}_{i}", f"{kind}_{here}", type_, widened=kind in {"new", "old"} and widened)
             for kind, type_ in types.items()
             if f"{kind}_{here}" in names
         ]
-    return found
+    return renamings
 
 
 def renamed(table: pa.Table, names: Sequence[Renaming]) -> pa.Table:

@@ -58,7 +58,7 @@ class CommitPart:
         if self.changed and (piece.key or self.key):
             return _key_names(self) == _key_names(piece)
         names = {column.name for column in piece.columns}
-        return all({column.name for column in one.columns} == names for one in self.pieces)
+        return all({column.name for column in earlier.columns} == names for earlier in self.pieces)
 
     def _filled_alike(self, piece: TableChanges) -> bool:
         """Whether new rows have the same columns, but for some that Delta gives NULL to a row that lacks them."""
@@ -83,7 +83,7 @@ class CommitPart:
     def spill(self, spill: Spill) -> None:
         """Write the changes in memory to files, those under one definition together."""
         kept: list[TableChanges] = []
-        for _, group in groupby(self.pieces, lambda one: (one.columns, one.fills, one.spill is None)):
+        for _, group in groupby(self.pieces, lambda piece: (piece.columns, piece.fills, piece.spill is None)):
             pieces = list(group)
             if pieces[-1].spill is None:
                 written = spill.table([concatenated([piece.changes for piece in pieces])])
@@ -117,19 +117,19 @@ class CommitPart:
 
     def _columns_beside(self, schema: TargetSchema, fills: Collection[str]) -> tuple[TargetColumn, ...]:
         """Columns of the target that the last definition lacks, and that have values here or must keep them."""
-        found = {column.name: column for column in self.columns}
-        defined = len(found)
+        columns = {column.name: column for column in self.columns}
+        defined = len(columns)
         for piece in reversed(self.pieces):  # the last one has the widest types
             for column in piece.columns:
-                found.setdefault(column.name, column)
+                columns.setdefault(column.name, column)
         last = self.pieces[-1].target
         # a changelog's or history's UPDATEs say of each column that they leave as it was; a handler has no such columns
         every = last.every_change and last.mode != "handler"
         for target_field in schema:
             kept = every and target_field.filled in {"null", "default", "refused"}
             if target_field.arrow is not None and (kept or target_field.name in fills):
-                found.setdefault(target_field.name, unpublished_column(target_field, target_field.arrow))
-        return tuple(found.values())[defined:]
+                columns.setdefault(target_field.name, unpublished_column(target_field, target_field.arrow))
+        return tuple(columns.values())[defined:]
 
 
 def _names(changes: TableChanges) -> set[str]:

@@ -135,8 +135,8 @@ class Definitions:
         """
         target = subscribed.target
         alterations: tuple[Alteration, ...] = ()
-        found = self._followed.get(relation.relation_id)
-        if found is None:
+        relation_columns = self._followed.get(relation.relation_id)
+        if relation_columns is None:
             types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
@@ -164,10 +164,10 @@ class Definitions:
                     if error.alterable:
                         raise
                     raise NeedsResync(error.message, (target.namespace, target.name), hint=error.hint) from error
-            found = self._followed[relation.relation_id] = RelationColumns(columns, types)
+            relation_columns = self._followed[relation.relation_id] = RelationColumns(columns, types)
         self._note(Followed(relation, subscribed, alterations))
         collector.subscribed = self.with_planned_schema(subscribed)
-        return found
+        return relation_columns
 
     def with_planned_schema(self, subscribed: Subscribed) -> Subscribed:
         """Return a subscribed table whose target has its columns after all plans so far."""

@@ -46,11 +46,11 @@ class GrowingTable:
     @classmethod
     def of(cls, changes: TableChanges) -> Self | None:
         """Begin with some changes; None if they have to be in a batch by themselves."""
-        found = changes.changes
+        rows = changes.changes
         if changes.spill is not None or changes.alterations or changes.fills:
             return None
         if not changes.foldable:
-            return cls(changes, found, effects=False)
+            return cls(changes, rows, effects=False)
         effect = changes.net_effect()
         return cls(changes, effect.table, effects=True) if effect.clear else None
 
@@ -61,8 +61,8 @@ class GrowingTable:
 
     def takes(self, later: GrowingTable) -> bool:
         """Whether later changes are under the same definition, so that they can be added."""
-        one, other = self._last, later._last
-        return (one.target, one.columns, one.key) == (other.target, other.columns, other.key) and (
+        own, other = self._last, later._last
+        return (own.target, own.columns, own.key) == (other.target, other.columns, other.key) and (
             self._effects == later._effects or later.truncated
         )
 

@@ -84,14 +84,14 @@ class ReappliedRoutes(Routes):
             NeedsResync: The publications cannot be applied to the table as the stream has it.
             TargetError: They contradict each other.
         """
-        definition, found = self._routed[relation.relation_id].get(self._then.parents, (None, None))
+        definition, table = self._routed[relation.relation_id].get(self._then.parents, (None, None))
         if definition != relation:
             try:
-                found = self._route(relation)
+                table = self._route(relation)
             except PublicationError as error:
                 raise TargetError(str(error)) from error
-            self._routed[relation.relation_id][self._then.parents] = relation, found
-        return found
+            self._routed[relation.relation_id][self._then.parents] = relation, table
+        return table
 
     def renamed_table(self, relation: Relation) -> RenamedTable | None:
         """As `Routes.renamed_table`; for a root, which the stream does not announce, by its name in the catalog."""
@@ -112,7 +112,7 @@ class ReappliedRoutes(Routes):
             (table.relid, name_of(relation) if table.relid == relation.relation_id else (table.namespace, table.name))
             for table in above
         )
-        return next((found for name in names if (found := self._renamed_from(*name)) is not None), None)
+        return next((renamed for name in names if (renamed := self._renamed_from(*name)) is not None), None)
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """The subscribed tables that one TRUNCATE message empties, as they are published."""
@@ -123,9 +123,9 @@ class ReappliedRoutes(Routes):
             if entry is None:
                 continue
             own = announced.get((entry.target.namespace, entry.target.name))
-            found = self.route(own) if own is not None else self._as_published(entry)
-            if found is not None:
-                emptied.append(found)
+            table = self.route(own) if own is not None else self._as_published(entry)
+            if table is not None:
+                emptied.append(table)
         return emptied
 
     def identity_refusals(
@@ -137,18 +137,18 @@ class ReappliedRoutes(Routes):
         counts that it has announced.
         """
         known = self._in_catalog(relation)
-        found: list[Refusal] = []
+        refusals: list[Refusal] = []
         entry = self._routing.route(known)
         if entry is not None and relation.replica_identity != "f":
             of_partition = partition_refusal(replace(entry, source=known), _identity(relation), self._routing.relations)
-            found += [of_partition] if of_partition is not None else []
+            refusals += [of_partition] if of_partition is not None else []
         for leaf in self._routing.relations.leaves(known) or (known,):
             message = relation if leaf is known else definition_of(leaf.relid)
             if message is not None:
-                found += refusals_of(
+                refusals += refusals_of(
                     self._routing, with_replica_identity(leaf, message), self._filter_compiler.columns_of
                 )
-        return found
+        return refusals
 
     def reread_catalog(self) -> None:
         """Apply the publications to the catalog again: partitions or a replica identity may have changed."""
@@ -161,9 +161,9 @@ class ReappliedRoutes(Routes):
         for again in (False, True):
             if again:
                 self.reread_catalog()
-            found = self._then.find(relation)
-            if found is not None and (again or not self._then.is_outdated(found)):
-                return self._as_named_then(found, relation)
+            known = self._then.find(relation)
+            if known is not None and (again or not self._then.is_outdated(known)):
+                return self._as_named_then(known, relation)
         self._forget()
         return self._then.include_dropped(relation)
 
@@ -181,18 +181,18 @@ class ReappliedRoutes(Routes):
         entry = self._routing.route(known)
         if entry is None:
             return None
-        found = self._as_published(entry)
-        if found is None:
+        table = self._as_published(entry)
+        if table is None:
             return None
-        filters = found.filters or found.server_filters
+        filters = table.filters or table.server_filters
         filter_columns = filters.columns if filters else frozenset()
         try:
             columns = _published_columns(entry, [column.name for column in relation.columns], filter_columns)
         except PublicationError as error:
             # what the definitions publish now was not in the stream then
-            raise NeedsResync(error.message, (found.target.namespace, found.target.name), hint=error.hint) from error
+            raise NeedsResync(error.message, (table.target.namespace, table.target.name), hint=error.hint) from error
         missing = missing_partition_key(replace(entry, source=known), _identity(relation), self._routing.relations)
-        return replace(found, columns=columns, within_partition=bool(missing))
+        return replace(table, columns=columns, within_partition=bool(missing))
 
     def _as_published(self, entry: Entry) -> Subscribed | None:
         """An entry's target as the entry publishes it; None if it is not subscribed, or its copy is not complete."""

@@ -160,19 +160,19 @@ class Routes:
         if self._cut_identities is not None and self._key_shrank(relation):
             cut = self._cut_identities()
             self.subscribed = {
-                name: replace(found, cut_identity=cut.get(name, frozenset())) for name, found in self.subscribed.items()
+                name: replace(table, cut_identity=cut.get(name, frozenset())) for name, table in self.subscribed.items()
             }
         return self.table(*name_of(relation))
 
     @property
     def every_change(self) -> bool:
         """Whether there is a table of which every change is kept."""
-        return self._others is not None or any(found.target.every_change for found in self.subscribed.values())
+        return self._others is not None or any(table.target.every_change for table in self.subscribed.values())
 
     def table(self, namespace: str, name: str) -> Subscribed | None:
         """The subscribed table of a name."""
-        found = self.subscribed.get((namespace, name))
-        return self._others(namespace, name) if found is None and self._others is not None else found
+        table = self.subscribed.get((namespace, name))
+        return self._others(namespace, name) if table is None and self._others is not None else table
 
     def copy_afresh(self, relation: str) -> str:
         """The command that copies a table afresh."""
@@ -224,7 +224,7 @@ class Routes:
 
     def truncated(self, relations: Sequence[Relation]) -> list[Subscribed]:
         """The subscribed tables that one TRUNCATE message empties."""
-        return [found for relation in relations if (found := self.route(relation)) is not None]
+        return [table for relation in relations if (table := self.route(relation)) is not None]
 
     def identity_refusals(
         self, relation: Relation, definition_of: Callable[[int], Relation | None]

@@ -221,12 +221,12 @@ class ServerFilters:
             if places != list(range(len(names))):
                 values = [tuple(image[k] for k in places) for image in values]
             try:
-                found = self.server.verdicts(row_filter, types, values)
+                verdicts = self.server.verdicts(row_filter, types, values)
             except VerdictError as error:
                 row = images[error.row].row
                 failed = VerdictError(row, error.reason) if failed is None or row < failed.row else failed
                 continue
-            for image, verdict in zip(images, found.tolist(), strict=True):
+            for image, verdict in zip(images, verdicts.tolist(), strict=True):
                 image.passes[image.row] = verdict
         if failed is not None:
             raise failed
@@ -263,7 +263,7 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
         types: The columns' published types.
         filtered: Positions of the columns that the filters look at.
     """
-    found = np.zeros(len(table), np.bool_)
+    marked = np.zeros(len(table), np.bool_)
     for name in table.column_names:
         kind, _, i = name.partition("_")
         if kind not in {"unheld", "oldunheld"} or int(i) not in filtered:
@@ -274,8 +274,8 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
         beyond = pc.is_valid(texts)
         if pa.types.is_timestamp(arrow):
             beyond = pc.fill_null(pc.invert(pc.match_substring_regex(texts, _LATE)), fill_value=False)
-        found |= beyond.to_numpy()
-    return found
+        marked |= beyond.to_numpy()
+    return marked
 
 
 def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table, int]:

@@ -229,7 +229,7 @@ def preflight(config: Config, catalog: Catalog, log: FilteringBoundLogger) -> th
 
     Nothing waits for it: a worker that fails says why, again and again, and the server may be mended meanwhile.
     """
-    enabled = [one for one in config.subscription.values() if is_enabled(one, catalog)]
+    enabled = [subscription for subscription in config.subscription.values() if is_enabled(subscription, catalog)]
     known = Known(catalog, running=True)
 
     def check(subscription: Subscription) -> None:

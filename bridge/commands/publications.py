@@ -119,17 +119,17 @@ def dump(subscriptions: Iterable[Subscription]) -> tuple[str, list[str]]:
     Raises:
         BridgeError: The server of the only subscription does not answer, or a publication does not exist.
     """
-    found: dict[tuple[str, Publication], str] = {}
+    texts: dict[tuple[str, Publication], str] = {}
 
     def read(subscription: Subscription) -> None:
         with _publisher(subscription) as publisher, publisher.snapshot():
             if missing := publisher.missing(subscription.publications):
                 raise PublisherError(missing_message(missing))
             for publication in read_publications(publisher, subscription.publications):
-                found.setdefault((subscription.connection, publication), statements([publication]))
+                texts.setdefault((subscription.connection, publication), statements([publication]))
 
-    errors = each(subscriptions, read, lambda one, error: f'subscription "{one.name}": {error}')
-    return "\n".join(found.values()), [error for error in errors if error is not None]
+    errors = each(subscriptions, read, lambda subscription, error: f'subscription "{subscription.name}": {error}')
+    return "\n".join(texts.values()), [error for error in errors if error is not None]
 
 
 def _publisher(subscription: Subscription) -> Publisher:

@@ -272,7 +272,7 @@ class CopyProgressBars:
 
     def show(self, copies: Mapping[str, Sequence[CopyRow]]) -> None:
         """Draw the copies under way, given by subscription."""
-        rows = {log.one_line(f"{name}: {row.qualified_name}"): row for name, some in copies.items() for row in some}
+        rows = {log.one_line(f"{name}: {row.qualified_name}"): row for name, copied in copies.items() for row in copied}
         if not rows:
             self.close()
             return

@@ -276,7 +276,7 @@ class Config(BaseModel):
         subscriptions = self.subscription.values()
         if self.max_logical_replication_workers is None:
             return max(_COPIES_AT_ONCE, *(subscription.workers.max_sync_workers for subscription in subscriptions))
-        return max(1, self.max_logical_replication_workers - sum(one.enabled for one in subscriptions))
+        return max(1, self.max_logical_replication_workers - sum(sub.enabled for sub in subscriptions))
 
     def choose(self, name: str | None = None) -> list[Subscription]:
         """Return the subscription of that name, or all subscriptions.

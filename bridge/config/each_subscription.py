@@ -26,14 +26,14 @@ def each(
         SparkLost: There is no Spark for any of them.
     """
     several = list(subscriptions)
-    found = []
-    for one in several:
+    results = []
+    for subscription in several:
         try:
-            found.append(do(one))
+            results.append(do(subscription))
         except SparkLost:
             raise
         except BridgeError as error:
             if len(several) == 1:
                 raise
-            found.append(failed(one, error))
-    return found
+            results.append(failed(subscription, error))
+    return results

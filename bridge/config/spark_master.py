@@ -45,10 +45,10 @@ def check_master(master: str) -> None:
 
 def local_threads(master: str) -> int | None:
     """How many tasks run at once in the driver; -1 for as many as there are cores, None if they run elsewhere."""
-    found = _LOCAL.fullmatch(master)
-    if found is None:
+    match = _LOCAL.fullmatch(master)
+    if match is None:
         return None
-    return -1 if found[1] == "*" else int(found[1] or 1)
+    return -1 if match[1] == "*" else int(match[1] or 1)
 
 
 def heap_bytes(memory: str) -> int:

@@ -58,6 +58,6 @@ def bag_moves(copies: Mapping[int, int], halves: pa.Table) -> BagMoves:
         else:
             missing.setdefault(UPDATE_MISSING if op == UPDATE else DELETE_MISSING, Counter())[row] += 1
             void = half + 1
-    moved.update((copy, row) for row, found in arrived.items() for copy in found if copy is not None)
-    inserted = Counter({row: found.count(None) for row, found in arrived.items() if None in found})
+    moved.update((copy, row) for row, arrivals in arrived.items() for copy in arrivals if copy is not None)
+    inserted = Counter({row: arrivals.count(None) for row, arrivals in arrived.items() if None in arrivals})
     return BagMoves(staying, moved, inserted, missing)

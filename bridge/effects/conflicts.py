@@ -104,9 +104,9 @@ class Tally:
     def add(self, name: str, key: tuple[Any, ...], count: int = 1) -> None:
         """Count conflicts of one key."""
         self.counts[name] = self.counts.get(name, 0) + count
-        found = self.keys.setdefault(name, [])
-        if len(found) < EXAMPLES and key not in found:
-            found.append(key)
+        keys = self.keys.setdefault(name, [])
+        if len(keys) < EXAMPLES and key not in keys:
+            keys.append(key)
 
     def report(
         self, relation: str, columns: Sequence[str], conflicts: Callable[[Conflicts], None], *, full: bool = False

@@ -191,13 +191,13 @@ def _connected(changes: pa.Table, key: Sequence[int]) -> tuple[Hashes, Hashes]:
             news.append(key_hashes([moved[f"new_{k}"] for k in key]))
     old, new = np.concatenate(olds), np.concatenate(news)
     hashes, places = np.unique(np.concatenate([old, new]), return_inverse=True)
-    one, other = places[: len(old)], places[len(old) :]
+    old_places, new_places = places[: len(old)], places[len(old) :]
     first = np.arange(len(hashes))
-    while (first[one] != first[other]).any():
-        least = np.minimum(first[one], first[other])
+    while (first[old_places] != first[new_places]).any():
+        least = np.minimum(first[old_places], first[new_places])
         joined = first.copy()
-        np.minimum.at(joined, first[one], least)
-        np.minimum.at(joined, first[other], least)
+        np.minimum.at(joined, first[old_places], least)
+        np.minimum.at(joined, first[new_places], least)
         while ((further := joined[joined]) != joined).any():
             joined = further
         first = joined[first]
@@ -206,10 +206,10 @@ def _connected(changes: pa.Table, key: Sequence[int]) -> tuple[Hashes, Hashes]:
 
 def key_hashes(columns: Sequence[pa.ChunkedArray]) -> Hashes:
     """A hash of each row, the same for equal keys (see `key_codes`) in any table."""
-    found = np.zeros(len(columns[0]), np.uint64)
+    hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        found = (found ^ (found >> np.uint64(29))) * _FACTOR + _hashes(column)
-    return (found ^ (found >> np.uint64(32))) * _FACTOR
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * _FACTOR + _hashes(column)
+    return (hashes ^ (hashes >> np.uint64(32))) * _FACTOR
 
 
 def _hashes(column: pa.ChunkedArray) -> Hashes:
@@ -229,7 +229,7 @@ def _hashes(column: pa.ChunkedArray) -> Hashes:
 def _plain(value: Any) -> Any:
     """A list without negative zeros."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value + 0.0 if isinstance(value, float) else value
 
 
@@ -243,5 +243,5 @@ def _text_hashes(texts: Any) -> Hashes:
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((content + np.uint64(1)) * powers[:size])])
     inverse = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
     starts, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-    found: Hashes = (sums[ends] - sums[starts]) * np.cumprod(np.full(size + 1, inverse))[starts]
-    return found
+    hashes: Hashes = (sums[ends] - sums[starts]) * np.cumprod(np.full(size + 1, inverse))[starts]
+    return hashes

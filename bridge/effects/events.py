@@ -87,8 +87,8 @@ def moved_rows(changes: pa.Table, operations: Ints, key: Sequence[int]) -> Bools
     if not moved.any():
         return moved
     rows = np.flatnonzero(moved)
-    some = changes.take(pa.array(rows))
-    pairs = [pa.chunked_array([*some[f"old_{k}"].chunks, *some[f"new_{k}"].chunks]) for k in key]
+    updates = changes.take(pa.array(rows))
+    pairs = [pa.chunked_array([*updates[f"old_{k}"].chunks, *updates[f"new_{k}"].chunks]) for k in key]
     codes = key_codes(pairs)
     moved[rows] = codes[: len(rows)] != codes[len(rows) :]
     return moved
@@ -127,8 +127,8 @@ def _codes(column: pa.ChunkedArray) -> tuple[Ints, int]:
     """Numbers from 0 for one column, and how many there may be."""
     if pa.types.is_nested(column.type):
         numbers: dict[Any, int] = {}
-        found = [numbers.setdefault(_hashable(value), len(numbers)) for value in column.to_pylist()]
-        return np.array(found, np.int64), len(numbers) + 1
+        codes = [numbers.setdefault(_hashable(value), len(numbers)) for value in column.to_pylist()]
+        return np.array(codes, np.int64), len(numbers) + 1
     if pa.types.is_floating(column.type):
         nan = pa.scalar(float("nan"), column.type)
         column = pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))

@@ -265,9 +265,9 @@ def _folded(table: pa.Table, columns: dict[str, Any], order: Ints, starts: Ints)
             known = np.maximum.reduceat(place_known, starts)
             is_known = (known >= 0) & (known >= began)
             value = name.replace("unchanged", "new")
-            found = table[value].take(pa.array(order[np.where(is_known, known, lasts)]))
+            new_values = table[value].take(pa.array(order[np.where(is_known, known, lasts)]))
             taken = taken.set_column(index, name, pa.array(~is_known))
-            taken = taken.set_column(taken.column_names.index(value), value, found)
+            taken = taken.set_column(taken.column_names.index(value), value, new_values)
     return taken
 
 

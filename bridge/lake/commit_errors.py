@@ -33,19 +33,19 @@ def error_object(error: BaseException, mark: str) -> dict[str, Any] | None:
     if start < 0:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(text, start)
+        json_object, _ = json.JSONDecoder().raw_decode(text, start)
     except ValueError:
         return None
-    return dict(found)
+    return dict(json_object)
 
 
 def conflict_of(error: BaseException) -> Conflict | None:
     """Read the conflict that made a commit fail from the error; None for another error."""
-    found = error_object(error, _CONFLICT)
+    fields = error_object(error, _CONFLICT)
     try:
-        if found is None:
+        if fields is None:
             return None
-        return Conflict(found["relation"], found[_CONFLICT], tuple(found["columns"]), tuple(found["values"]))
+        return Conflict(fields["relation"], fields[_CONFLICT], tuple(fields["columns"]), tuple(fields["values"]))
     except (KeyError, TypeError):
         return None
 

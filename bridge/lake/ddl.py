@@ -135,8 +135,8 @@ def _default_place(spark: SparkSession, location: str) -> str | None:
     """Where Spark's own catalog puts a table's files."""
     catalog, namespace, name = catalog_parts(location) or ("", "", "")
     rows = spark.sql(f"DESCRIBE NAMESPACE {quoted(catalog)}.{quoted(namespace)}").collect()
-    found = next((row[1] for row in rows if row[0] == "Location"), None)
-    return f"{found.rstrip('/')}/{name}" if found else None
+    namespace_location = next((row[1] for row in rows if row[0] == "Location"), None)
+    return f"{namespace_location.rstrip('/')}/{name}" if namespace_location else None
 
 
 def _is_left_over(spark: SparkSession, place: str, schema: StructType, layout: Layout) -> bool:

@@ -119,8 +119,8 @@ def stored_rows(rows: DataFrame, variants: Collection[str]) -> DataFrame:
 
 def stored_changes(changes: DataFrame, columns: Sequence[TargetColumn]) -> DataFrame:
     """Changes whose new values are as the target's columns store them."""
-    found = {f"new_{i}" for i, column in enumerate(columns) if is_variant(column)}.intersection(changes.columns)
-    return changes.withColumns({name: F.parse_json(F.col(name)) for name in sorted(found)}) if found else changes
+    variants = {f"new_{i}" for i, column in enumerate(columns) if is_variant(column)}.intersection(changes.columns)
+    return changes.withColumns({name: F.parse_json(F.col(name)) for name in sorted(variants)}) if variants else changes
 
 
 def has_variant(schema: StructType) -> bool:

@@ -72,14 +72,14 @@ def check_shared(spark: SparkSession, warehouse: str) -> None:
                 f"Spark's executors cannot write to {folder}: {summary(error)}",
                 hint=executor_hint(error) or "they need the folder, and the right to write there",
             ) from error
-        found = len(list((probe / "written").glob("part-*.csv")))
+        files = len(list((probe / "written").glob("part-*.csv")))
     finally:
         with suppress(OSError):
             shutil.rmtree(probe)
-    if found < _TASKS:
+    if files < _TASKS:
         raise TargetError(
             f"{folder} is not the same folder for Spark's executors: of {_TASKS} files that they wrote there, this "
-            f"machine has {found}",
+            f"machine has {files}",
             hint="set warehouse to storage that all machines share: an object store, HDFS, or a network file system "
             "that is mounted at this path everywhere (docs/clusters.md)",
         )

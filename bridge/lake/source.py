@@ -192,12 +192,12 @@ def _is_alive(pid: int) -> bool:
 
 def constant(value: pa.Scalar | None, type_: DataType) -> Column:
     """A column of one value, or of NULL."""
-    found = None if value is None else value.as_py()
-    if isinstance(found, dt.datetime):
-        found = found.isoformat(" ")  # a datetime would be converted by the machine's time zone
-    if isinstance(type_, VariantType) and found is not None:
-        return F.parse_json(F.lit(found))
-    return F.lit(found).cast(type_)
+    python_value = None if value is None else value.as_py()
+    if isinstance(python_value, dt.datetime):
+        python_value = python_value.isoformat(" ")  # a datetime would be converted by the machine's time zone
+    if isinstance(type_, VariantType) and python_value is not None:
+        return F.parse_json(F.lit(python_value))
+    return F.lit(python_value).cast(type_)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -124,7 +124,7 @@ class RowCounter:
     def counting(self, condition: Column) -> Column:
         """A condition that every row meets; evaluating it counts the rows that meet the other one."""
         convert = java_class(self._spark, "org.apache.spark.sql.classic.ExpressionUtils")
-        every, those = (convert.expression(one._jc) for one in (F.lit(True), condition))  # noqa: SLF001
+        every, those = (convert.expression(column._jc) for column in (F.lit(True), condition))  # noqa: SLF001
         counting = java_class(self._spark, f"{_DELTA}.metric.ConditionalIncrementMetric")
         return ClassicColumn(convert.column(counting(every, those, self._metric)))
 

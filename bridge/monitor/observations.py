@@ -193,5 +193,5 @@ class Outstanding:
         """Make one entry of each two."""
         entries = list(self._entries)
         pairs = zip(entries[::2], [*entries[1::2], entries[-1]], strict=False)
-        self._entries = deque((min(one[0], other[0]), other[1]) for one, other in pairs)
+        self._entries = deque((min(earlier[0], later[0]), later[1]) for earlier, later in pairs)
         self._resolution_s *= 2

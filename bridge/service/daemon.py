@@ -151,7 +151,7 @@ class Daemon:
         """Return the subscriptions whose slots exist, disabled ones included."""
         if (catalog := self._catalog) is None:
             return []
-        return [one for one in self._config.subscription.values() if catalog.remote_lsn(one.name) is not None]
+        return [sub for sub in self._config.subscription.values() if catalog.remote_lsn(sub.name) is not None]
 
     def _check_memory(self) -> None:
         """Warn if memory is too small, before the kernel kills a process."""
@@ -168,9 +168,9 @@ class Daemon:
     def _raise_limit(self) -> None:
         """Allow as many file descriptors as this process may have, and warn if that is too few."""
         process.raise_limit()
-        found = machine.check_descriptors(sum(one.enabled for one in self._config.subscription.values()))
-        if found.level is not finding.Level.PASS:
-            self._log.warning(f"too few file descriptors: {found.message}", hint=found.remedy)
+        limit_finding = machine.check_descriptors(sum(sub.enabled for sub in self._config.subscription.values()))
+        if limit_finding.level is not finding.Level.PASS:
+            self._log.warning(f"too few file descriptors: {limit_finding.message}", hint=limit_finding.remedy)
 
     def _bury(self, lost: str) -> float:
         """Record the JVM's death, or the loss of a Connect server; return the pause before the next start.

@@ -115,7 +115,7 @@ def _changed(before: BaseModel, now: BaseModel, table: str = "") -> Iterator[str
 
 def _lacks_metastore(old: Config, subscription: Subscription) -> bool:
     """Whether a warehouse is in Spark's own catalog, and Spark was started without one that lasts."""
-    had = warehouse.catalogs(one.warehouse for one in old.subscription.values())
+    had = warehouse.catalogs(former.warehouse for former in old.subscription.values())
     wanted = warehouse.SPARK_CATALOG in warehouse.catalogs([subscription.warehouse])
     return wanted and warehouse.SPARK_CATALOG not in had and old.spark.conf.get(warehouse.IMPLEMENTATION) != "hive"
 

@@ -227,8 +227,8 @@ class SubscriptionWorker(StreamWorker):
             self._status.set_state("copying")
             is_new = self._catalog.remote_lsn(self._name) is None
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
-                some = islice(published.tables.values(), _WARM_UP_TABLES)
-                self._warm_up.begin(publisher.table_bytes(table.relid) for table in some)
+                first_tables = islice(published.tables.values(), _WARM_UP_TABLES)
+                self._warm_up.begin(publisher.table_bytes(table.relid) for table in first_tables)
             failures = Start(self._context, publisher, tables, published.tables, check).run()
             self._set_apart(failures, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
@@ -259,15 +259,15 @@ class SubscriptionWorker(StreamWorker):
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
         subscribed = self._catalog.rels_by_name(self._name, catalog_rows.sync_name(self._name))
-        found = published_table.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
-        reasons = {name: why.reason for name, why in found.items()}
+        unsupported = published_table.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
+        reasons = {name: why.reason for name, why in unsupported.items()}
         for name in notes.put_left_out(self._catalog, self._name, reasons):
             self._log.warning(
-                f"a table is left out: {found[name].reason}",
+                f"a table is left out: {unsupported[name].reason}",
                 relation=".".join(name),
-                hint=f"{found[name].hint}; then run: {remedies.refresh(self._name)}",
+                hint=f"{unsupported[name].hint}; then run: {remedies.refresh(self._name)}",
             )
-        return [".".join(name) for name in found]
+        return [".".join(name) for name in unsupported]
 
     def _set_apart(
         self,

@@ -124,7 +124,7 @@ def prepare(config: Config | None, environment: Mapping[str, str]) -> list[str]:
     driver = session.driver_for(spark.master)
     if not driver.is_ours:
         raise ConfigError("there is nothing to prepare: a Spark Connect server has jars of its own")
-    warehouses = [] if config is None else [one.warehouse for one in config.subscription.values()]
+    warehouses = [] if config is None else [subscription.warehouse for subscription in config.subscription.values()]
     settings = settings_here(spark.conf, warehouses)
     jars = delta_jars(settings)
     if jars is None:

@@ -243,8 +243,8 @@ class Replay:
 
 def _commands(changes: TableChanges) -> dict[str, int]:
     """Count the changes by command."""
-    found = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
-    return {events.COMMANDS[one["values"]]: one["counts"] for one in found}
+    counts = pc.value_counts(changes.changes["op"]).to_pylist() if len(changes.changes) else []
+    return {events.COMMANDS[entry["values"]]: entry["counts"] for entry in counts}
 
 
 def lines_of(shown: TablePreview) -> Iterator[str]:
@@ -336,8 +336,8 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
         counts = {row.outcome: int(row["count"]) for row in counted if row.outcome is not None}
         shown = joined.filter(F.col("outcome").isin(OVERWRITTEN, UPDATED, DELETED))
         ordered = shown.orderBy(*(f"match_{k}" for k in keyed.key)).limit(_EXAMPLES)
-        found = ordered.select(*(c for c in ordered.columns if c != "here")).toArrow().to_pylist()
-    return Preview(counts, [_row(one, names, keyed.key, compared) for one in found])
+        examples = ordered.select(*(c for c in ordered.columns if c != "here")).toArrow().to_pylist()
+    return Preview(counts, [_row(example, names, keyed.key, compared) for example in examples])
 
 
 def _outcome(columns: list[str], compared: list[int]) -> Column:
@@ -355,14 +355,14 @@ def _differs(i: int, columns: list[str]) -> Column:
     return changed & ~F.col(f"unchanged_{i}") if f"unchanged_{i}" in columns else changed
 
 
-def _row(found: dict[str, Any], names: list[str], key: tuple[int, ...], compared: list[int]) -> RowPreview:
-    of_key = {names[k]: found[f"match_{k}"] for k in key}
-    if found["outcome"] == DELETED:
-        return RowPreview(DELETED, of_key, {names[i]: found[f"t_{i}"] for i in range(len(names)) if i not in key})
-    changed = [i for i in compared if not found.get(f"unchanged_{i}") and found[f"t_{i}"] != found[f"new_{i}"]]
+def _row(row: dict[str, Any], names: list[str], key: tuple[int, ...], compared: list[int]) -> RowPreview:
+    of_key = {names[k]: row[f"match_{k}"] for k in key}
+    if row["outcome"] == DELETED:
+        return RowPreview(DELETED, of_key, {names[i]: row[f"t_{i}"] for i in range(len(names)) if i not in key})
+    changed = [i for i in compared if not row.get(f"unchanged_{i}") and row[f"t_{i}"] != row[f"new_{i}"]]
     return RowPreview(
-        found["outcome"],
+        row["outcome"],
         of_key,
-        {names[i]: found[f"t_{i}"] for i in changed},
-        {names[i]: found[f"new_{i}"] for i in changed},
+        {names[i]: row[f"t_{i}"] for i in changed},
+        {names[i]: row[f"new_{i}"] for i in changed},
     )

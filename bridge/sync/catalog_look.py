@@ -76,7 +76,7 @@ class CatalogLook:
             kept,
             picture,
             published,
-            [one.difference for one in followed.seen(catalog, name)],
+            [seen.difference for seen in followed.seen(catalog, name)],
             self._remedies,
             others={*notes.left_out(catalog, name), *((rel.namespace, rel.name) for rel in rels)},
             applied_lsn=applied_lsn,
@@ -203,7 +203,7 @@ class CatalogWatch(threads.Closing):
         self._failing = False
         for note in compared.notes:
             self._log.info(note.message, relation=".".join(note.relation))
-        for one in recorded.new:
-            self._log.warning(one.message, relation=".".join(one.relation), kind=one.kind, hint=one.hint)
-        for one in recorded.over:
-            self._log.info(f"no longer so: {one.message}", relation=".".join(one.relation), kind=one.kind)
+        for new in recorded.new:
+            self._log.warning(new.message, relation=".".join(new.relation), kind=new.kind, hint=new.hint)
+        for gone in recorded.over:
+            self._log.info(f"no longer so: {gone.message}", relation=".".join(gone.relation), kind=gone.kind)

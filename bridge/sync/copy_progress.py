@@ -125,7 +125,7 @@ class CopyProgress:
     @property
     def _sent(self) -> Sent:
         sent = [self._ended, *(last for last, _ in self._running.values())]
-        return Sent(sum(one.rows for one in sent), sum(one.bytes for one in sent))
+        return Sent(sum(total.rows for total in sent), sum(total.bytes for total in sent))
 
     @property
     def row(self) -> catalog_rows.CopyRow:
@@ -212,8 +212,8 @@ class CopyMonitor:
         with self._lock:
             names = list(self._copies)
         running: dict[str, dict[int, Sent]] = {name: {} for name in names}
-        for found in publisher.rows("copy_progress", {"application_names": names}) if names else ():
-            running[found["application_name"]][found["pid"]] = Sent(found["rows"], found["bytes"])
+        for progress in publisher.rows("copy_progress", {"application_names": names}) if names else ():
+            running[progress["application_name"]][progress["pid"]] = Sent(progress["rows"], progress["bytes"])
         now_s = time.monotonic()
         with self._lock:
             for name, sent in running.items():

@@ -197,10 +197,10 @@ class Refresh:
         unless that is elsewhere than the `former` one, which was removed.
         """
         try:
-            found = self._sync.new_rels([table], known)
-            if not found:
+            rels = self._sync.new_rels([table], known)
+            if not rels:
                 return None
-            (rel,) = found
+            (rel,) = rels
             if publisher is None:
                 rel = replace(rel, state="d") if replacing and former in {None, rel.path} else rel
                 self._sync.check_copied_to(rel)

@@ -144,8 +144,8 @@ def warn_without_identity(publisher: Publisher, publications: Sequence[str], log
     This is no error: the server accepts INSERTs (`CheckCmdReplicaIdentity`), and they are replicated.
     """
     with publisher.snapshot():
-        found = read_publications(publisher, publications)
-        changing = [publication.name for publication in found if publication.actions & {"update", "delete"}]
+        existing = read_publications(publisher, publications)
+        changing = [publication.name for publication in existing if publication.actions & {"update", "delete"}]
         tables = publisher.tables(changing) if changing else ()
     for table in tables:
         if table.relkind == "r" and table.cut_identity:
@@ -209,7 +209,7 @@ class HandledTables:
             if known.get(key) != rel:
                 self.catalog.put_rel(name, rel)
             types = publisher.types(column.type_oid for column in table.columns)
-            fields = [(one.name, resolve(one.type_oid, one.typmod, types).arrow) for one in table.columns]
+            fields = [(column.name, resolve(column.type_oid, column.typmod, types).arrow) for column in table.columns]
             target = Target(*key, rel.path, target_schema(fields), "handler")
             subscribed[key] = Subscribed(target, INVALID, cut_identity=table.cut_identity)
         return subscribed

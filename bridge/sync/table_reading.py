@@ -200,11 +200,11 @@ class TableLock(Closing):
             )
         self._connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_S}s'".encode())
         try:
-            ((found,),) = self._connection.execute(statement.encode())
+            ((explained,),) = self._connection.execute(statement.encode())
         except psycopg.errors.LockNotAvailable:
             self._connection.execute("ROLLBACK")
             return None
-        plan: dict[str, Any] = found[0]["Plan"]
+        plan: dict[str, Any] = explained[0]["Plan"]
         return plan
 
     @property

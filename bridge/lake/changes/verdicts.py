@@ -51,11 +51,11 @@ class AnyOf:
     @property
     def columns(self) -> frozenset[str]:
         """Names of the columns that they use."""
-        return frozenset().union(*(one.columns for one in self.filters))
+        return frozenset().union(*(filter_.columns for filter_ in self.filters))
 
     def to_spark(self, resolve: Callable[[str], Column]) -> Column:
         """The condition; NULL if none is true and one is NULL."""
-        first, *others = (one.to_spark(resolve) for one in self.filters)
+        first, *others = (filter_.to_spark(resolve) for filter_ in self.filters)
         for other in others:
             first |= other
         return first
@@ -132,9 +132,9 @@ class EntryFilterCompiler:
         def of(texts: Sequence[str]) -> server_filter.ServerFilter | None:
             table = (target.namespace, target.name)
             taken = [server.accept(text, columns, table) for text in texts]
-            for one in taken:
-                self._used_columns[one.expression] = self._used_columns.get(one.expression, frozenset()).union(
-                    one.columns
+            for filter_ in taken:
+                self._used_columns[filter_.expression] = self._used_columns.get(filter_.expression, frozenset()).union(
+                    filter_.columns
                 )
             return server_filter.any_of(taken) if taken else None
 

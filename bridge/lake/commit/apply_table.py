@@ -168,14 +168,14 @@ def _raise(spark: SparkSession, keyed: KeyedTarget, key: Sequence[Any], expressi
     """Make a commit that fails by an expression of the type of the key's first column, unless Delta leaves it out."""
     types = [keyed.columns[k].type.arrow for k in keyed.key]
     matched = zip(keyed.key, key, types, strict=True)
-    one = as_frame(spark, pa.table({f"match_{k}": pa.array([value], arrow) for k, value, arrow in matched}))
+    frame = as_frame(spark, pa.table({f"match_{k}": pa.array([value], arrow) for k, value, arrow in matched}))
     first = quoted(keyed.key_names[0])
-    found = " AND ".join(f"t.{quoted(name)} = s.match_{k}" for name, k in zip(keyed.key_names, keyed.key, strict=True))
+    match = " AND ".join(f"t.{quoted(name)} = s.match_{k}" for name, k in zip(keyed.key_names, keyed.key, strict=True))
     merge_into(
-        one.withColumn("raised", F.expr(expression)),
+        frame.withColumn("raised", F.expr(expression)),
         keyed.path,
         lambda view: (
-            f"MERGE INTO {sql_name(keyed.path)} AS t USING {view} AS s ON {found} "
+            f"MERGE INTO {sql_name(keyed.path)} AS t USING {view} AS s ON {match} "
             f"WHEN MATCHED THEN UPDATE SET t.{first} = s.raised "
             f"WHEN NOT MATCHED THEN INSERT ({first}) VALUES (s.raised)"
         ),

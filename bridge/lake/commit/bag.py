@@ -67,9 +67,9 @@ class Bag:
         """Rows `v_<i>` as the Delta table stores them, under these names."""
         return [F.expr(stored(f"v_{i}", column)).alias(f"v_{i}") for i, column in enumerate(self.columns)]
 
-    def same(self, one: str, other: str) -> Column:
+    def same(self, alias: str, other: str) -> Column:
         """The condition that the rows of two aliases are equal."""
-        return reduce(and_, (F.col(f"{one}.k_{i}").eqNullSafe(F.col(f"{other}.k_{i}")) for i in self.places))
+        return reduce(and_, (F.col(f"{alias}.k_{i}").eqNullSafe(F.col(f"{other}.k_{i}")) for i in self.places))
 
     def small(self, frame: DataFrame) -> DataFrame:
         """Mark the side of a join that comes from the changes for broadcast, if it is small."""
@@ -161,10 +161,10 @@ class BagTable:
     def copies(self, wanted: DataFrame) -> DataFrame:
         """The target's rows that equal one of `wanted`, with its columns, and `copy`, which numbers equal rows."""
         keys = [f"k_{i}" for i in self.bag.places]
-        found = self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"))
+        joined = self.rows.alias("t").join(self.bag.small(wanted).alias("s"), self.bag.same("t", "s"))
         others = [name for name in wanted.columns if name not in keys]
         order = Window.partitionBy(*keys).orderBy(F.lit(0))
-        return found.select("t.*", *(f"s.{name}" for name in others)).withColumn("copy", F.row_number().over(order))
+        return joined.select("t.*", *(f"s.{name}" for name in others)).withColumn("copy", F.row_number().over(order))
 
     def named(self, rows: DataFrame) -> DataFrame:
         """New rows `v_<i>` under the table's column names."""

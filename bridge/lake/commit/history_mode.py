@@ -84,8 +84,8 @@ def _with_defaults(frame: DataFrame, columns: Sequence[TargetColumn], filled: Ma
 
 def _truncates(frame: DataFrame) -> list[tuple[int, int]]:
     """Commit LSN and commit time, in microseconds since 1970, of each TRUNCATE."""
-    found = frame.filter(F.col("op") == TRUNCATE).select("commit_lsn", F.unix_micros("commit_time")).collect()
-    return [(int(lsn), int(time_us)) for lsn, time_us in found]
+    rows = frame.filter(F.col("op") == TRUNCATE).select("commit_lsn", F.unix_micros("commit_time")).collect()
+    return [(int(lsn), int(time_us)) for lsn, time_us in rows]
 
 
 def _may_truncate(changes: TableChanges) -> bool:
@@ -128,20 +128,20 @@ class _History:
         changed = frame.filter(op != TRUNCATE)
         kind = F.when(op == DELETE, _END).when((op == INSERT) | moved, _BEGIN).otherwise(_CHANGE)
         keyed = self._key_columns(F.when(op == DELETE, "old").otherwise("new"), has_old=has_old)
-        found = changed.select(*keyed, *self._position(1), kind.alias("kind"), moved.alias("moved"), *self._values())
+        events = changed.select(*keyed, *self._position(1), kind.alias("kind"), moved.alias("moved"), *self._values())
         if has_old and self._key:
             left = self._key_columns(F.lit("old"), has_old=True)
             nothing = self._values(known=False)
             ends = changed.filter(moved).select(
                 *left, *self._position(0), F.lit(_END).alias("kind"), F.lit(True).alias("moved"), *nothing
             )
-            found = found.unionByName(ends)
-        keys = found.select(*self._keys).distinct()
+            events = events.unionByName(ends)
+        keys = events.select(*self._keys).distinct()
         if truncated:
             emptied = frame.filter(op == TRUNCATE).select(*self._position(1), *self._values(known=False))
             ends = keys.crossJoin(emptied).withColumns({"kind": F.lit(_END), "moved": F.lit(False)})
-            found = found.unionByName(ends)
-        return found.unionByName(self._there(keys)) if self._key else found
+            events = events.unionByName(ends)
+        return events.unionByName(self._there(keys)) if self._key else events
 
     def _key_columns(self, image: Column, *, has_old: bool) -> list[Column]:
         if not self._key:
@@ -231,8 +231,8 @@ class _History:
             same = (F.col("at.commit_lsn") == F.col("end_lsn")) & (F.col("at.ordinal") == F.col("end_ordinal"))
             begins = F.col("moved") & (F.col("kind") == _BEGIN)
             joined = events.join(of_change, same & begins, "left")
-            found = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
-            events = source.checkpointed(joined.withColumns(found).select(*events.columns))
+            known = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
+            events = source.checkpointed(joined.withColumns(known).select(*events.columns))
             before, left = left, events.filter(wanting).count()
             if left == before:
                 break  # the target does not have the row
@@ -281,8 +281,8 @@ class _History:
             truncate: The first TRUNCATE, which ends the versions of all other keys: its commit LSN and time.
         """
         names = [quoted(column.name) for column in self._columns]
-        found = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
-        condition = " AND ".join(["s.close", f"t.{_TO_LSN} IS NULL", *found])
+        same_key = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
+        condition = " AND ".join(["s.close", f"t.{_TO_LSN} IS NULL", *same_key])
         columns = ", ".join([*names, *(name for name, _ in forms.VALIDITY)])
         values = ", ".join([*(f"s.new_{i}" for i in range(len(names))), *(f"s.{name}" for name, _ in forms.VALIDITY)])
         clauses = [

@@ -50,7 +50,7 @@ def key_ranges(column: str, values: pa.ChunkedArray) -> str | None:
     if as_literal is None:
         return None
     ranges = _clusters(values) if pa.types.is_integer(values.type) else [least_and_greatest(values)]
-    if any(_LEAST_BIGINT in found for found in ranges):  # its literal would be an expression
+    if any(_LEAST_BIGINT in bounds for bounds in ranges):  # its literal would be an expression
         return None
     conditions = [f"{column} >= {as_literal(low)} AND {column} <= {as_literal(high)}" for low, high in ranges]
     return conditions[0] if len(conditions) == 1 else f"({' OR '.join(conditions)})"

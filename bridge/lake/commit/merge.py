@@ -99,8 +99,8 @@ class Clauses:
         names = [quoted(name) for name in keyed.names]
         conditions = [f"t.{names[k]} = s.match_{k}" for k in keyed.key]
         if ranges:
-            found = (key_ranges(f"t.{names[k]}", source[f"match_{k}"].drop_null()) for k in keyed.key)
-            conditions += [condition for condition in found if condition is not None]
+            range_conditions = (key_ranges(f"t.{names[k]}", source[f"match_{k}"].drop_null()) for k in keyed.key)
+            conditions += [condition for condition in range_conditions if condition is not None]
 
         def new(i: int) -> str:
             return f"s.match_{i}" if i in keyed.key and not self.moves else stored(f"s.new_{i}", keyed.columns[i])

@@ -190,9 +190,9 @@ def _turns(halves: DataFrame, counted: DataFrame, bag: Bag) -> tuple[DataFrame, 
 
 
 def _count(missing: Mapping[str, Counter[int]], numbered: DataFrame, bag: Bag, tally: Tally) -> None:
-    for name, found in missing.items():
-        tally.counts[name] = found.total()
-        rows = numbered.filter(F.col("id").isin(list(found)[:EXAMPLES])).select(*(f"v_{i}" for i in bag.places))
+    for name, counts in missing.items():
+        tally.counts[name] = counts.total()
+        rows = numbered.filter(F.col("id").isin(list(counts)[:EXAMPLES])).select(*(f"v_{i}" for i in bag.places))
         tally.keys[name] = [tuple(row.values()) for row in rows.toArrow().to_pylist()]
 
 

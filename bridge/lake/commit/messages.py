@@ -65,15 +65,15 @@ def ensure(spark: SparkSession, path: str) -> None:
     wanted = schema.spark_schema([(field.name, field.type) for field in _SCHEMA])
 
     def found_or_made() -> StructType:  # two subscriptions may begin at once
-        found = schema_of(spark, path)
-        if found is None:
+        existing = schema_of(spark, path)
+        if existing is None:
             ddl.create_table(spark, path, wanted)
-        return found or wanted
+        return existing or wanted
 
-    found = retry.retry_commit(found_or_made, path)
-    if found != wanted:
+    actual = retry.retry_commit(found_or_made, path)
+    if actual != wanted:
         raise TargetError(
-            f"the Delta table at {path} is not a table of logical messages: its columns are {found.simpleString()}",
+            f"the Delta table at {path} is not a table of logical messages: its columns are {actual.simpleString()}",
             hint='set messages = "log", or configure another warehouse',
         )
 
@@ -99,9 +99,9 @@ def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMes
     )
 
 
-def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[_Message]], path: str) -> None:
-    """Append a batch's messages by one commit; more than 16 MiB go to Spark in parts. `found` may be called twice."""
-    parts = (as_table(subscription, part) for part in _parts(found()))
+def append(spark: SparkSession, subscription: str, messages: Callable[[], Iterable[_Message]], path: str) -> None:
+    """Append a batch's messages by one commit; over 16 MiB go to Spark in parts. `messages` may be called twice."""
+    parts = (as_table(subscription, part) for part in _parts(messages()))
     first, second = next(parts, None), next(parts, None)
     if first is None:
         return
@@ -115,11 +115,11 @@ def append(spark: SparkSession, subscription: str, found: Callable[[], Iterable[
     append_rows(frame, path)
 
 
-def _parts(found: Iterable[_Message]) -> Iterator[list[_Message]]:
+def _parts(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
     """Divide messages into lists of about 16 MiB."""
     part: list[_Message] = []
     size_bytes = 0
-    for transaction, message in found:
+    for transaction, message in messages:
         part.append((transaction, message))
         size_bytes += len(message.prefix) + len(message.content) + _ROW_BYTES
         if size_bytes >= _AT_ONCE_BYTES:

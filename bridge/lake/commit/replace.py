@@ -141,19 +141,19 @@ def _rows(
     old = table.select(*(F.col(quoted(name)).alias(f"old_{i}") for i, name in enumerate(keyed.names)))
     same_key = reduce(and_, (F.col(f"old_{k}") == F.col(f"match_{k}") for k in keyed.key))
     met = old.join(F.broadcast(effects), same_key, "left")
-    found = F.col(f"match_{keyed.key[0]}").isNotNull()
+    matched = F.col(f"match_{keyed.key[0]}").isNotNull()
     if shape.puts:
-        met = met.filter(updated.counting(found & ~F.col("ended")))
+        met = met.filter(updated.counting(matched & ~F.col("ended")))
     if shape.deletes:
-        met = met.filter(deleted.counting(found & F.col("ended")))
+        met = met.filter(deleted.counting(matched & F.col("ended")))
     if shape.new or shape.brief:
         exists = F.raise_error(F.lit(json.dumps({_EXISTS: True}))).cast("boolean")
-        met = met.filter(F.when(found & F.col("begins"), exists).otherwise(~(found & F.col("ended"))))
+        met = met.filter(F.when(matched & F.col("begins"), exists).otherwise(~(matched & F.col("ended"))))
     elif shape.deletes:
-        met = met.filter(~(found & F.col("ended")))
+        met = met.filter(~(matched & F.col("ended")))
     columns = []
     for i, (value, column) in enumerate(zip(values, keyed.columns, strict=True)):
-        put = found
+        put = matched
         if (mark := f"unchanged_{i}") in effects.columns:
             put &= ~F.coalesce(F.col(mark), F.lit(False))
         columns.append(F.when(put, stored_column(value, column)).otherwise(F.col(f"old_{i}")).alias(column.name))

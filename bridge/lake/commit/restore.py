@@ -108,8 +108,8 @@ def restore_tables(
         with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
             parts = [pool.submit(part, path, partial(restore, path, position)) for path, position in tables.items()]
             parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
-        for one in parts:
-            one.result()
+        for future in parts:
+            future.result()
     finally:
         spark.conf.unset(USER_METADATA)
 

@@ -197,22 +197,22 @@ class History:
         So it has what other writers committed until then, and an OPTIMIZE of these rows. None if the history does not
         go back so far, or the table did not exist.
         """
-        found: int | None = None
+        latest: int | None = None
         version = self._latest()
         while (commit := self._find(version)) is not None:
             if commit.restored is not None and commit.restored < version:
-                found = version if found is None else found
+                latest = version if latest is None else latest
                 version = commit.restored
                 continue
             own = commit.position
             if own is not None and own > position:
-                found = None
-            elif found is None:
-                found = commit.version
+                latest = None
+            elif latest is None:
+                latest = commit.version
             if own is not None and own <= position:
-                return found
+                return latest
             version -= 1
-        return found if self.is_whole else None
+        return latest if self.is_whole else None
 
     def next_after(self, version: int) -> Commit | None:
         """The commit after a version; None if it is the latest."""
@@ -310,9 +310,9 @@ class History:
 
     def _more(self) -> None:
         wanted, self.at_first = self.at_first, 2 * self.at_first
-        found = {commit.version: commit for commit in self.read(wanted)}
-        self._complete = len(found) < wanted
-        self._commits |= found
+        commits = {commit.version: commit for commit in self.read(wanted)}
+        self._complete = len(commits) < wanted
+        self._commits |= commits
 
     def _walk(self, version: int) -> Iterator[Commit]:
         """The commits that a version contains, the latest first.

@@ -63,13 +63,13 @@ class LocalTables:
         for folder in filter(None, (local_folder(place) for place in map(self._place_of, paths) if place is not None)):
             if not folder.is_dir():
                 continue
-            found = frozenset(_files(folder))  # files that are written from here on are left to the next call
+            files = frozenset(_files(folder))  # files that are written from here on are left to the next call
             flushed = self._flushed.get(folder)
             if not begun:
                 begin()
                 begun = True
             try:
-                new = found - (flushed or frozenset())
+                new = files - (flushed or frozenset())
                 if _syncfs_tells() and (flushed is None or len(new) > _MANY):
                     _flush_file_system(folder)
                 else:
@@ -81,7 +81,7 @@ class LocalTables:
                     "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
                     f"repair: {remedies.resync('SUB', 'TABLE')}",
                 ) from error
-            self._flushed[folder] = found
+            self._flushed[folder] = files
 
 
 def local_folder(path: str) -> Path | None:
@@ -191,7 +191,7 @@ def checksum_of(log: Path, version: int) -> dict[str, Any] | None:
     See: "Version Checksum File" in Delta's PROTOCOL.md.
     """
     try:
-        found = json.loads((log / f"{version:020}.crc").read_text(encoding="utf-8"))
+        checksum = json.loads((log / f"{version:020}.crc").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return dict(found) if isinstance(found, dict) else None
+    return dict(checksum) if isinstance(checksum, dict) else None
