@@ -18,6 +18,9 @@ FUZZ_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
+# With it, each process, and each daemon that tests start, would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast coverage soak bench fuzz lint format clean
 

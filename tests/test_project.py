@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -37,6 +38,7 @@ PYTHONS = sorted(
     ),
     key=lambda version: int(version.partition(".")[2]),
 )
+NO_NAMES = {"found", "one", "some"}
 MAX_LINE = int(PYPROJECT["tool"]["ruff"]["line-length"])
 
 
@@ -138,6 +140,19 @@ def test_version_is_in_the_changelog():
         versions.append((date.fromisoformat(found[4]), *map(int, found.groups()[:3])))
     assert all(newer > older for newer, older in pairwise(versions))
     assert f"[{runtime.__version__}]" in headings[0]
+
+
+@pytest.mark.parametrize("package", PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+def test_names_say_what_a_value_is(package):
+    """No variable or parameter is called `found`, `one` or `some`."""
+    named = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.arg) and node.arg in NO_NAMES)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NO_NAMES)
+    ]
+    assert named == []
 
 
 def test_one_length_of_lines():
