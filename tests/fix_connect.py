@@ -114,14 +114,16 @@ class ConnectServer(Closing):
         }
         jars = launch.delta_jars({})
         known = jars.known() if jars is not None else None
-        if known is not None:
+        if jars is not None and known is not None:
             environment["SPARK_DIST_CLASSPATH"] = os.pathsep.join(known)
+            options = settings["spark.driver.extraJavaOptions"]
+            settings["spark.driver.extraJavaOptions"] = launch.using_archive(options, jars.archive)
         else:
             builder = launch.with_packages(SparkSession.builder, {})
             settings["spark.jars.packages"] = builder._options["spark.jars.packages"]
         program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        return [str(program), "--class", _CLASS, "--master", "local[2]", *options, "spark-internal"]
+        words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        return [str(program), "--class", _CLASS, "--master", "local[2]", *words, "spark-internal"]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
@@ -30,9 +30,12 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _VERSIONED = re.compile(r"(?P<artifact>.+?)-\d[^/]*\.jar")
+_RESOLUTION: Final = "spark.jars."
+"""Settings that Ivy's answer depends on begin with this."""
+
 _DYNAMIC = re.compile(r"SNAPSHOT|latest|[+\[\](]")
 """A version that may mean another file tomorrow."""
 
@@ -73,6 +76,23 @@ class DeltaJars:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return [path for path, _ in jars] if unchanged and jars else None
+
+    def class_path(self, known: Sequence[str]) -> tuple[list[str], Path]:
+        """The jars in an order for which there is an archive, if one was made; and its place.
+
+        Without an archive of all of them, as with those that a store needs, Delta's jars come first: for its class
+        path the archive of these alone is good, too.
+
+        Args:
+            known: Their paths.
+        """
+        if not self.archive.is_file():
+            users = {name for name in self.packages if name.startswith(_RESOLUTION)}
+            deltas = replace(self, packages={name: self.packages[name] for name in self.packages.keys() - users})
+            first = deltas.known()
+            if first is not None and frozenset(first).issubset(known):
+                return list(dict.fromkeys((*first, *known))), deltas.archive
+        return list(known), self.archive
 
     def remember(self, jars: Iterable[str], spark_jars: Iterable[str]) -> None:
         """Record a resolution. It is left out if it may change, or if the folder cannot be written.
@@ -211,8 +231,9 @@ def start_local(master: str, settings: Mapping[str, str], launch: Launch) -> Spa
             return session
         own.pop(_PACKAGES, None)
         options, new = own.get(_JVM_OPTIONS, ""), launch.new_archive
-        own[_JVM_OPTIONS] = making_archive(options, new) if new else using_archive(options, jars.archive)
-        with _environment(_CLASS_PATH, os.pathsep.join(known)):
+        class_path, archive = (known, new) if new else jars.class_path(known)
+        own[_JVM_OPTIONS] = making_archive(options, new) if new else using_archive(options, archive)
+        with _environment(_CLASS_PATH, os.pathsep.join(class_path)):
             return started(_builder(master, own), launch)
 
 
@@ -312,7 +333,7 @@ def delta_jars(settings: Mapping[str, str]) -> DeltaJars | None:
     """Return the jars that Ivy finds for Delta and the user's packages; None if they are not ours to give."""
     if "spark.jars" in settings or not is_own_spark():
         return None
-    asked = {key: value for key, value in settings.items() if key.startswith("spark.jars.")}
+    asked = {key: value for key, value in settings.items() if key.startswith(_RESOLUTION)}
     asked |= {"pyspark": pyspark.__version__, "delta-spark": importlib.metadata.version("delta-spark")}
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

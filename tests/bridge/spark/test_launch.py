@@ -134,6 +134,27 @@ def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_on
         assert with_archive.startswith(f'-Xss4m -XX:SharedArchiveFile="{archive}"')
 
 
+@pytest.mark.parametrize("resolved", [["delta", "store", "storage"], ["delta", "store"]], ids=["all", "other"])
+def test_with_more_jars_deltas_come_first_and_their_archive_is_used(monkeypatch, tmp_path, resolved):
+    """Unless there is an archive of all of them, or some of Delta's jars are others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in launch._OTHER_STARTS:
+        monkeypatch.delenv(name, raising=False)
+    paths = {name: tmp_path / f"group_{name}-4.4.0.jar" for name in ("delta", "store", "storage")}
+    for path in paths.values():
+        path.write_bytes(b"classes")
+    deltas, more = launch.delta_jars({}), launch.delta_jars({"spark.jars.packages": "a:store:1"})
+    assert deltas is not None
+    assert more is not None
+    deltas.remember([paths[name].as_uri() for name in ("delta", "storage")], [])
+    known = [str(paths[name]) for name in resolved]
+    in_turn = [str(paths[name]) for name in ("delta", "storage", "store")]
+    expected = (in_turn, deltas.archive) if "storage" in resolved else (known, more.archive)
+    assert more.class_path(known) == expected
+    more.archive.touch()
+    assert more.class_path(known) == (known, more.archive)
+
+
 @pytest.mark.parametrize(
     ("cores", "users", "options"), [(2, None, launch._COLLECTOR), (3, None, None), (2, "-Xss4m", "-Xss4m")]
 )
