@@ -6,6 +6,7 @@ this process or in another, names the fixture `private_server` or `starts_server
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import PurePath
 from typing import Any, Final
@@ -96,6 +97,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ranks &= {2} if config.getoption("every_way") else ranks
     config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
     items[:] = [item for item in items if rank(item) in ranks]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collecting made out of garbage collection.
+
+    The product collects where it must let go of large values. With thousands of tests that took a quarter of a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def mix(items: list[pytest.Item]) -> None:
