@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bridge.runtime.errors import ApplyError
     from bridge.track.progress import Progress
 
-_RUN_ROWS: Final = 50_000
+_RUN_ROWS: Final = 200_000
 _RUN_BYTES: Final = 32 << 20
 """Transactions are decoded in batches of this size, which then join: a larger one would hold Python's lock for long."""
 
