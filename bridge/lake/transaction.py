@@ -7,21 +7,23 @@ and the commit fails if another writer has changed what was read.
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from bridge.effects.kept_rows import TableVersion
-from bridge.lake.log.local_tables import entry_of, local_folder
+from bridge.lake.log.local_tables import entry_of, local_folder, whole_commit
+from bridge.lake.log.stamp import delta_transaction
 from bridge.lake.table_facts import TableFacts
 from bridge.spark.session import driver_of, java_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
@@ -50,6 +52,18 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
         active.clearActive()
 
 
+class _WholeCommit(NamedTuple):
+    """What a commit that has written all of a table's files says of them.
+
+    Attributes:
+        files: The `add` actions.
+        transactions: The last version of each application id that it has.
+    """
+
+    files: Sequence[Mapping[str, Any]]
+    transactions: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transaction on a Delta table."""
@@ -69,8 +83,12 @@ class Transaction:
         return self._version(self.read_version)
 
     def _version(self, number: int) -> TableVersion:
-        entry = entry_of(Path(self._log.logPath().toUri().getPath()), number).stat()
+        entry = entry_of(self._entries, number).stat()
         return TableVersion(str(self._begun.metadata().id()), number, (entry.st_ino, entry.st_mtime_ns))
+
+    @property
+    def _entries(self) -> Path:
+        return Path(self._log.logPath().toUri().getPath())
 
     @property
     def columns(self) -> Sequence[str]:
@@ -81,10 +99,13 @@ class Transaction:
     def facts(self) -> TableFacts:
         """The table's size and properties."""
         snapshot, metadata = self._begun.snapshot(), self._begun.metadata()
+        # without a checksum, a job puts the table's state together from its log
+        checksum = snapshot.checksumOpt()
+        by_checksum = checksum.get() if checksum.isDefined() else None
         convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava
         return TableFacts(
-            snapshot.numOfFiles(),
-            snapshot.sizeInBytes(),
+            snapshot.numOfFiles() if by_checksum is None else by_checksum.numFiles(),
+            snapshot.sizeInBytes() if by_checksum is None else by_checksum.tableSizeBytes(),
             dict(convert(metadata.configuration())),
             not metadata.partitionColumns().isEmpty(),
             # a table that once was clustered counts as such
@@ -100,16 +121,52 @@ class Transaction:
         session, none = self._spark._jsparkSession, java_class(self._spark, "scala.Option").empty()  # noqa: SLF001
         nothing = self._begun.metadata().configuration().empty()
         no_columns = self._begun.metadata().partitionColumns()
-        mode = java_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite
+        modes = java_class(self._spark, "org.apache.spark.sql.SaveMode")
         options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, session.sessionState().conf())
         write_into, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
+        last, stamp = self._whole_last_commit(), delta_transaction(self._spark)
+        mode = modes.Overwrite if last is None else modes.Append
         write = write_into(self._log, mode, options, no_columns, nothing, frame, none, none, False)
-        if write.hasBeenExecuted(self._begun, session, none):
+        if last is None and write.hasBeenExecuted(self._begun, session, none):
             return None
+        if last is not None and stamp is not None:
+            app_id, number = stamp
+            if last.transactions[app_id] >= number:
+                return None
+            self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
         written = write.writeAndReturnCommitData(self._begun, session, none, False)
-        operation = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(mode, *(none,) * 8)
-        committed = self._begun.commitIfNeeded(written.actions(), operation, written.stringTags())
+        actions = written.actions()
+        if last is not None:
+            self._begun.readWholeTable()
+            actions = self._with_removed(actions, last.files)
+            write.registerOverwriteRemoveMetrics(session, self._begun, actions)
+        operation = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(modes.Overwrite, *(none,) * 8)
+        committed = self._begun.commitIfNeeded(actions, operation, written.stringTags())
         return self._version(committed.get() if committed.isDefined() else self.read_version)
+
+    def _whole_last_commit(self) -> _WholeCommit | None:
+        """The last commit, if it has written all of the table's files, and has the session's application id.
+
+        Then an overwrite can name the files that it removes, and need not ask what the table has of the application id.
+        Delta would put the table's state together from its log for either; for a small table that is half of a commit.
+        """
+        actions = whole_commit(self._entries, self.read_version)
+        if actions is None:
+            return None
+        transactions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
+        stamp = delta_transaction(self._spark)
+        if stamp is not None and stamp[0] not in transactions:
+            return None
+        return _WholeCommit([action["add"] for action in actions if "add" in action], transactions)
+
+    def _with_removed(self, actions: Any, files: Sequence[Mapping[str, Any]]) -> Any:
+        """Add to a commit's actions that files are removed."""
+        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
+        together = java_class(self._spark, "java.util.ArrayList")(convert.asJava(actions))
+        from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
+        for file in files:  # statistics are nobody's any more
+            together.add(from_json(json.dumps({"add": {**file, "stats": None}})).remove())
+        return convert.asScala(together).toSeq()
 
 
 class RowCounter:

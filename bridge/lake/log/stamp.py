@@ -118,6 +118,12 @@ def _unset(spark: SparkSession, keys: Iterable[str]) -> None:
         spark.conf.unset(key)
 
 
+def delta_transaction(spark: SparkSession) -> tuple[str, int] | None:
+    """Delta's application id and transaction version, by which a session stamps its commits; None if it does not."""
+    app_id, version = (spark.conf.get(key, None) for key in (_TXN_APP_ID, _TXN_VERSION))
+    return None if app_id is None or version is None else (app_id, int(version))
+
+
 def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
     """Give another session the stamp that a session has now; none if it has none."""
     for key in (_TXN_APP_ID, _TXN_VERSION, USER_METADATA):

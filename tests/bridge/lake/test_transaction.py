@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from bridge.lake.ddl import create_table
@@ -13,7 +14,7 @@ from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts
 from bridge.lake.transaction import RowCounter, can_begin, transaction
-from bridge.lake.writes import append_rows
+from bridge.lake.writes import append_rows, commit_nothing
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
@@ -61,6 +62,85 @@ def test_it_counts_what_it_writes_and_is_left_out_the_second_time(spark, path):
         STAMP.user_metadata,
     )
     assert sorted(row.id for row in read_table(spark, path).collect()) == [*range(1, 11)]
+
+
+# --- Files that the last commit has written are removed by their names.
+
+
+def overwritten(session, path, number, meanwhile=lambda: None):
+    """Replace the rows by one, in a batch of this number."""
+    with stamped(session, CommitStamp("app", Lsn(0), Lsn(number))), transaction(session, path) as begun:
+        meanwhile()
+        return begun.overwrite(session.range(number, number + 1).toDF("id").coalesce(1))
+
+
+def ids(spark, path):
+    return sorted(row.id for row in read_table(spark, path).collect())
+
+
+def test_an_overwrite_after_an_overwrite_is_one_job(spark, path):
+    """Delta's state of the table, for which it takes two more, is not asked for."""
+    session = fork(spark)
+    assert overwritten(session, path, 1) is not None
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.nextJobId()
+    with transaction(session, path) as begun:
+        assert begun.facts.files == 1
+    assert overwritten(session, path, 2) is not None
+    assert scheduler.nextJobId() == before + 1
+    assert overwritten(session, path, 2) is None
+    assert overwritten(session, path, 1) is None
+    assert scheduler.nextJobId() == before + 1
+    assert ids(spark, path) == [2]
+    assert read_facts(spark, path).files == 1
+    metrics = [row.operationMetrics for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 2").collect()]
+    assert [metric["numRemovedFiles"] for metric in metrics] == ["1", "1"]
+    assert metrics[0].keys() == metrics[1].keys()
+
+
+@pytest.mark.parametrize("how", ["an empty commit", "rows", "no rows", "a property"])
+def test_whoever_commits_meanwhile_makes_it_fail(spark, path, how):
+    """Also by nothing but the application id: so a fence keeps a late commit out."""
+    session, other = fork(spark), fork(spark)
+    statements = {
+        "rows": f"INSERT INTO delta.`{path}` VALUES (7)",
+        "no rows": f"DELETE FROM delta.`{path}`",
+        "a property": f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('a' = 'b')",
+    }
+
+    def meanwhile():
+        if how in statements:
+            work = threading.Thread(target=lambda: other.sql(statements[how]).collect())
+        else:
+            fence = CommitStamp("app", Lsn(0), Lsn(2), fences=True)
+            schema = other.range(0).toDF("id").schema
+            work = threading.Thread(target=commit_nothing, args=(other, path, schema, fence))
+        work.start()
+        work.join()
+
+    assert overwritten(session, path, 1) is not None
+    with pytest.raises(PySparkException, match="DELTA_(CONCURRENT|METADATA_CHANGED)"):
+        overwritten(session, path, 2, meanwhile)
+    assert ids(spark, path) == {"rows": [1, 7], "no rows": []}.get(how, [1])
+    assert (overwritten(session, path, 2) is None) == (how == "an empty commit")
+
+
+def test_files_of_others_are_removed_too(spark, path):
+    """The last commit has not written them all, or has no application id of this one."""
+    session = fork(spark)
+    assert overwritten(session, path, 1) is not None
+    append_rows(spark.range(1).toDF("id"), path)
+    with stamped(session, CommitStamp("app", Lsn(0), Lsn(2))), transaction(session, path) as begun:
+        assert begun.overwrite(spark.range(5, 6).toDF("id")) is not None
+    assert ids(spark, path) == [5]
+    with stamped(session, CommitStamp("another", Lsn(0), Lsn(2))), transaction(session, path) as begun:
+        assert begun.overwrite(session.range(6, 7).toDF("id")) is not None
+    assert ids(spark, path) == [6]
+    with stamped(session, CommitStamp("app", Lsn(0), Lsn(2))), transaction(session, path) as begun:
+        assert begun.overwrite(session.range(7, 8).toDF("id")) is None
+
+
+# --- What it reads, and what becomes of it.
 
 
 def test_queries_within_read_the_version_of_its_beginning(spark, path):

@@ -23,7 +23,15 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.log import local_tables
-from bridge.lake.log.local_tables import LocalTables, checksum_of, entry_of, latest_version, local_folder, log_of
+from bridge.lake.log.local_tables import (
+    LocalTables,
+    checksum_of,
+    entry_of,
+    latest_version,
+    local_folder,
+    log_of,
+    whole_commit,
+)
 from bridge.lake.table import table_version
 from bridge.runtime.errors import ApplyError, StateError
 from bridge.targets.target import Target
@@ -366,3 +374,32 @@ def test_what_is_written_of_a_version_may_be_missing_or_broken(tmp_path):
         assert checksum_of(tmp_path, 3) is None
     (tmp_path / "00000000000000000003.crc").write_text('{"numFiles": 1}')
     assert checksum_of(tmp_path, 3) == {"numFiles": 1}
+
+
+INFO = {"commitInfo": {"txnId": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "checksum", "whole"),
+    [
+        ([INFO, {"add": {"path": "a"}}, {"remove": {"path": "b"}}], {"txnId": "t", "numFiles": 1}, True),
+        ([INFO, {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, True),
+        ([INFO, {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 2}, False),
+        ([INFO, {"add": {"path": "a"}}], {"txnId": "another", "numFiles": 1}, False),
+        ([INFO, {"add": {"path": "a"}}], {}, False),
+        ([INFO, {"add": {"path": "a"}}], None, False),
+        ([INFO, {"add": {"path": "a" * (1 << 20)}}], {"txnId": "t", "numFiles": 1}, False),
+        ([{"add": {"path": "a"}}], {"numFiles": 1}, False),
+        ([{"commitInfo": {}}], {"numFiles": 0}, False),
+        (None, {"txnId": "t", "numFiles": 0}, False),
+        (["not an action"], {"txnId": "t", "numFiles": 0}, False),
+        ([[1]], {"txnId": "t", "numFiles": 0}, False),
+    ],
+)
+def test_whether_a_commit_has_written_all_files(tmp_path, entry, checksum, whole):
+    """A checksum that does not say, or is another commit's, an entry that is gone, large, or of another form: no."""
+    if entry is not None:
+        entry_of(tmp_path, 3).write_text("\n".join(map(json.dumps, entry)))
+    if checksum is not None:
+        (tmp_path / f"{3:020}.crc").write_text(json.dumps(checksum))
+    assert whole_commit(tmp_path, 3) == (entry if whole else None)
