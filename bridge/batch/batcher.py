@@ -46,6 +46,9 @@ class Batcher:
         verdicts: Computes row filters that no server computes; None where there are none.
         primary_key: Returns a table's primary key in the publisher's present catalog, for a transaction (`settled`);
             None: the routes know it.
+
+    Attributes:
+        may_filter: Whether rows may be filtered here.
     """
 
     def __init__(  # noqa: PLR0913 - what a stream has, and what its catalog says
@@ -61,6 +64,7 @@ class Batcher:
         tracker: DefinitionTracker | None = None,
         primary_key: Callable[[int, int], PrimaryKey | None] | None = None,
     ) -> None:
+        self.may_filter = routes.may_filter
         self._every_change = routes.every_change
         self._origin_name = origin_name
         self._routes = routes

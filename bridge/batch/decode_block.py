@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from protocol.values.value_array import Ints
 
 _BLOCK_ROWS = 200_000
-"""Enough rows of each table to be worth the steps of decoding them, and a query of Spark's for their row filters: that
-takes 60 ms however few there are. More would hold Python's lock for long: the receiver waits for it, and behind a full
-socket the walsender does."""
+"""Enough rows of each table to be worth the steps of decoding them, and a query of Spark's for their row filters. More
+would hold Python's lock for long: the receiver waits for it, and behind a full socket the walsender does."""
 
 
 @dataclass(frozen=True, slots=True)

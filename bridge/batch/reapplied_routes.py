@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from bridge.batch.routes import RenamedTable, Routes, Subscribed, name_of
 from bridge.batch.row_filters import FilterCompiler, RowFilters, ServerFilters
@@ -33,6 +33,8 @@ class ReappliedRoutes(Routes):
     Raises:
         ConfigError: A row filter cannot be computed exactly as PostgreSQL computes it.
     """
+
+    may_filter: ClassVar[bool] = True
 
     def __init__(  # noqa: PLR0913 - as `Routes`, and the publications
         self,

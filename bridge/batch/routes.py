@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bridge.runtime import errors, remedies
 
@@ -121,7 +121,10 @@ class Routes:
 
     Attributes:
         names: The names of subscribed and waiting tables, by the relid that each has in the stream.
+        may_filter: Whether rows may be filtered here.
     """
+
+    may_filter: ClassVar[bool] = False
 
     def __init__(
         self,

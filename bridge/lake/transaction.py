@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from bridge.effects.kept_rows import TableVersion
-from bridge.lake.log.local_tables import entry_of, local_folder, whole_commit
+from bridge.lake.log.local_tables import entry_of, local_folder, whole_overwrite
 from bridge.lake.log.stamp import delta_transaction
 from bridge.lake.table_facts import TableFacts
 from bridge.spark.session import driver_of, java_class
@@ -52,8 +52,8 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
         active.clearActive()
 
 
-class _WholeCommit(NamedTuple):
-    """What a commit that has written all of a table's files says of them.
+class _Overwrite(NamedTuple):
+    """What the log says of a commit that has replaced all files of a table.
 
     Attributes:
         files: The `add` actions.
@@ -83,11 +83,11 @@ class Transaction:
         return self._version(self.read_version)
 
     def _version(self, number: int) -> TableVersion:
-        entry = entry_of(self._entries, number).stat()
+        entry = entry_of(self._log_folder, number).stat()
         return TableVersion(str(self._begun.metadata().id()), number, (entry.st_ino, entry.st_mtime_ns))
 
     @property
-    def _entries(self) -> Path:
+    def _log_folder(self) -> Path:
         return Path(self._log.logPath().toUri().getPath())
 
     @property
@@ -124,7 +124,8 @@ class Transaction:
         modes = java_class(self._spark, "org.apache.spark.sql.SaveMode")
         options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, session.sessionState().conf())
         write_into, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
-        last, stamp = self._whole_last_commit(), delta_transaction(self._spark)
+        stamp = delta_transaction(self._spark)
+        last = self._last_overwrite(stamp)
         mode = modes.Overwrite if last is None else modes.Append
         write = write_into(self._log, mode, options, no_columns, nothing, frame, none, none, False)
         if last is None and write.hasBeenExecuted(self._begun, session, none):
@@ -144,27 +145,26 @@ class Transaction:
         committed = self._begun.commitIfNeeded(actions, operation, written.stringTags())
         return self._version(committed.get() if committed.isDefined() else self.read_version)
 
-    def _whole_last_commit(self) -> _WholeCommit | None:
-        """The last commit, if it has written all of the table's files, and has the session's application id.
+    def _last_overwrite(self, stamp: tuple[str, int] | None) -> _Overwrite | None:
+        """The version's commit, if it was an overwrite like these, and has the application id of a stamp.
 
-        Then an overwrite can name the files that it removes, and need not ask what the table has of the application id.
+        Then the next one can name the files that it removes, and need not ask what the table has of the application id.
         Delta would put the table's state together from its log for either; for a small table that is half of a commit.
         """
-        actions = whole_commit(self._entries, self.read_version)
+        actions = whole_overwrite(self._log_folder, self.read_version)
         if actions is None:
             return None
         transactions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
-        stamp = delta_transaction(self._spark)
         if stamp is not None and stamp[0] not in transactions:
             return None
-        return _WholeCommit([action["add"] for action in actions if "add" in action], transactions)
+        return _Overwrite([action["add"] for action in actions if "add" in action], transactions)
 
     def _with_removed(self, actions: Any, files: Sequence[Mapping[str, Any]]) -> Any:
-        """Add to a commit's actions that files are removed."""
+        """A commit's actions, and those that remove files."""
         convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
         together = java_class(self._spark, "java.util.ArrayList")(convert.asJava(actions))
         from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
-        for file in files:  # statistics are nobody's any more
+        for file in files:  # without statistics, as Delta writes it
             together.add(from_json(json.dumps({"add": {**file, "stats": None}})).remove())
         return convert.asScala(together).toSeq()
 

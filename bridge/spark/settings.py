@@ -48,6 +48,9 @@ DEFAULTS = {
     # Four tables' commits have 70 generated classes: with Spark's 100, twenty tables would compile theirs each time.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Nothing of Delta's reads this list of a checksum's but what checks it: after each commit, by two stages of a job,
+    # unless every time zone is UTC.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     # Delta writes a checksum after each commit; on a local disk Spark's default starts a dozen `readlink` for that.
     CHECKSUM_WRITER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

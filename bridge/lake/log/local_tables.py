@@ -185,28 +185,31 @@ def info_of(entry: Path) -> dict[str, Any]:
         return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
-_MOST_BYTES = 1 << 20  # of an entry that `whole_commit` reads
+_MOST_BYTES = 1 << 20  # of an entry that `whole_overwrite` reads
 
 
-def whole_commit(log: Path, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version whose commit has written all files that the table has.
+def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a version whose commit has replaced all files of the table: those that it adds are all now.
 
-    The files that a commit adds are the table's. So they are all of them if there are no more, by Delta's checksum of
-    this commit: it has the commit's `txnId`, and may be left of another commit if the log was put back from a backup.
+    Its log entry says that it did. Delta's checksum must agree, and be of this commit: after a log was put back from a
+    backup, the checksum of another one may be left.
 
     Returns:
-        None if the table has other files, too, or if that is not known.
+        None if it is another commit, or if that is not known.
     """
     checksum, entry = checksum_of(log, version), entry_of(log, version)
     try:
         if checksum is None or entry.stat().st_size > _MOST_BYTES:
             return None
-        actions = [dict(json.loads(line)) for line in entry.read_text(encoding="utf-8").splitlines()]
-        ids = [action["commitInfo"]["txnId"] for action in actions if "commitInfo" in action]
+        # a text in it may have other ends of lines, unescaped
+        actions = [dict(json.loads(line)) for line in entry.read_text(encoding="utf-8").split("\n") if line]
+        (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
+        overwrites = (info["operation"], info["operationParameters"]) == ("WRITE", {"mode": "Overwrite"})
+        same = str(info["txnId"]) == checksum["txnId"]
+        files = sum("add" in action for action in actions)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    same = ids == [checksum.get("txnId")]
-    return actions if same and checksum.get("numFiles") == sum("add" in action for action in actions) else None
+    return actions if overwrites and same and checksum.get("numFiles") == files else None
 
 
 def checksum_of(log: Path, version: int) -> dict[str, Any] | None:

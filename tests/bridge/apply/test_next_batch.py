@@ -22,6 +22,8 @@ from protocol.stream.transactions import Transaction
 class Batcher:
     """Forms batches without changes."""
 
+    may_filter = False
+
     def attempt(self, transactions, start_lsn):
         return Batch.of(transactions, start_lsn)
 
@@ -45,6 +47,17 @@ def form(following):
     if items:
         following.form(items)
     return following.complete(waited_for=True)
+
+
+@pytest.mark.parametrize(("may_filter", "together"), [(False, 1), (True, 3)])
+def test_runs_are_larger_where_rows_are_filtered_here(following, monkeypatch, may_filter, together):
+    """A query for their filters takes hardly longer for more rows."""
+    monkeypatch.setattr(next_batch, "_RUN_ROWS", 10)
+    monkeypatch.setattr(next_batch, "_FILTERED_RUN_ROWS", 30)
+    following.batcher.may_filter = may_filter
+    for number in range(1, 6):
+        put(following, number, rows=10)
+    assert len(following.take(0.0, applied=lambda: False)) == together
 
 
 @pytest.mark.parametrize("behind_s", [0, 60])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.batch import decode_block
 from bridge.batch.decode_block import DecodeBlock, decode_blocks
 from bridge.track.spool import SpoolFolder
 from protocol.bulk.message_array import MessageArray
@@ -53,6 +54,16 @@ def test_transactions_of_one_form_are_joined(tmp_path):
         ([4], 3, 3, [0, 3], False),
         ([4], 1, 6, [0, 1], False),
         ([5, 6], 3, 7, [0, 1, 3], False),
+    ]
+
+
+def test_a_block_ends_with_the_transaction_that_fills_it(monkeypatch):
+    monkeypatch.setattr(decode_block, "_BLOCK_ROWS", 3)
+    transactions = [transaction(number, rows) for number, rows in ((1, 2), (2, 2), (3, 1), (4, 3), (5, 1))]
+    assert [shape(block) for block in decode_blocks(transactions)] == [
+        ([1, 2], 4, 0, [0, 2, 4], False),
+        ([3, 4], 4, 4, [0, 1, 4], False),
+        ([5], 1, 8, [0, 1], False),
     ]
 
 

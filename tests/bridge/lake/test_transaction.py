@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,12 +11,12 @@ from pyspark.sql import functions as F
 
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
-from bridge.lake.log.stamp import CommitStamp, stamped
+from bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts
 from bridge.lake.transaction import RowCounter, can_begin, transaction
 from bridge.lake.writes import append_rows, commit_nothing
-from bridge.spark.session import fork
+from bridge.spark.session import fork, java_class
 from protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
 
@@ -78,9 +79,11 @@ def ids(spark, path):
     return sorted(row.id for row in read_table(spark, path).collect())
 
 
-def test_an_overwrite_after_an_overwrite_is_one_job(spark, path):
-    """Delta's state of the table, for which it takes two more, is not asked for."""
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_an_overwrite_after_an_overwrite_is_one_job(spark, path, zone):
+    """Delta's state of the table, for which it takes two more, is not asked for. Elsewhere it might check its lists."""
     session = fork(spark)
+    session.conf.set("spark.sql.session.timeZone", zone)
     assert overwritten(session, path, 1) is not None
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     before = scheduler.nextJobId()
@@ -93,9 +96,11 @@ def test_an_overwrite_after_an_overwrite_is_one_job(spark, path):
     assert scheduler.nextJobId() == before + 1
     assert ids(spark, path) == [2]
     assert read_facts(spark, path).files == 1
-    metrics = [row.operationMetrics for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 2").collect()]
-    assert [metric["numRemovedFiles"] for metric in metrics] == ["1", "1"]
-    assert metrics[0].keys() == metrics[1].keys()
+    rows = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 2").collect()
+    assert [row.operationMetrics["numRemovedFiles"] for row in rows] == ["1", "1"]
+    assert rows[0].operationMetrics.keys() == rows[1].operationMetrics.keys()
+    for name in ("operation", "operationParameters", "isBlindAppend", "isolationLevel"):
+        assert rows[0][name] == rows[1][name]
 
 
 @pytest.mark.parametrize("how", ["an empty commit", "rows", "no rows", "a property"])
@@ -123,6 +128,24 @@ def test_whoever_commits_meanwhile_makes_it_fail(spark, path, how):
         overwritten(session, path, 2, meanwhile)
     assert ids(spark, path) == {"rows": [1, 7], "no rows": []}.get(how, [1])
     assert (overwritten(session, path, 2) is None) == (how == "an empty commit")
+
+
+def test_a_checksum_of_a_version_that_was_taken_away_is_not_believed(spark, path):
+    """Somebody deletes the entry of his TRUNCATE, and leaves its checksum: Delta derives later ones from it."""
+    session = fork(spark)
+    append_rows(spark.range(20, 22).toDF("id").coalesce(1), path)
+    log = Path(path, "_delta_log")
+    other = table_version(spark, path) + 1
+    spark.sql(f"TRUNCATE TABLE delta.`{path}`").collect()
+    for name in (f"{other:020}.json", f".{other:020}.json.crc"):  # Hadoop's own checksum of the file, too
+        (log / name).unlink()
+    clear = java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache
+    clear()
+    append_rows(spark.range(30, 31).toDF("id").coalesce(1), path, stamp_options(CommitStamp("app", Lsn(0), Lsn(1))))
+    clear()
+    append_rows(spark.range(31, 32).toDF("id").coalesce(1), path, stamp_options(CommitStamp("app", Lsn(0), Lsn(2))))
+    assert overwritten(session, path, 3) is not None
+    assert ids(spark, path) == [3]
 
 
 def test_files_of_others_are_removed_too(spark, path):

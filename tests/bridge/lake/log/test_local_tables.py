@@ -30,7 +30,7 @@ from bridge.lake.log.local_tables import (
     latest_version,
     local_folder,
     log_of,
-    whole_commit,
+    whole_overwrite,
 )
 from bridge.lake.table import table_version
 from bridge.runtime.errors import ApplyError, StateError
@@ -376,30 +376,41 @@ def test_what_is_written_of_a_version_may_be_missing_or_broken(tmp_path):
     assert checksum_of(tmp_path, 3) == {"numFiles": 1}
 
 
-INFO = {"commitInfo": {"txnId": "t"}}
+def info(mode="Overwrite", **others):
+    return {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": mode}, "txnId": "t"} | others}
 
 
 @pytest.mark.parametrize(
     ("entry", "checksum", "whole"),
     [
-        ([INFO, {"add": {"path": "a"}}, {"remove": {"path": "b"}}], {"txnId": "t", "numFiles": 1}, True),
-        ([INFO, {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, True),
-        ([INFO, {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 2}, False),
-        ([INFO, {"add": {"path": "a"}}], {"txnId": "another", "numFiles": 1}, False),
-        ([INFO, {"add": {"path": "a"}}], {}, False),
-        ([INFO, {"add": {"path": "a"}}], None, False),
-        ([INFO, {"add": {"path": "a" * (1 << 20)}}], {"txnId": "t", "numFiles": 1}, False),
-        ([{"add": {"path": "a"}}], {"numFiles": 1}, False),
-        ([{"commitInfo": {}}], {"numFiles": 0}, False),
+        ([info(), {"add": {"path": "a"}}, {"remove": {"path": "b"}}], {"txnId": "t", "numFiles": 1}, True),
+        ([info(), {"add": {"path": "a", "stats": "\u2028\x85"}}], {"txnId": "t", "numFiles": 1}, True),
+        ([info(), {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, True),
+        ([info(mode="Append"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
+        ([info(operation="MERGE"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
+        (
+            [info(operationParameters={"mode": "Overwrite", "predicate": "id > 1"})],
+            {"txnId": "t", "numFiles": 0},
+            False,
+        ),
+        ([info(), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 2}, False),
+        ([info(), {"add": {"path": "a"}}], {"txnId": "another", "numFiles": 1}, False),
+        ([info(), {"add": {"path": "a"}}], {}, False),
+        ([info(), {"add": {"path": "a"}}], None, False),
+        ([info(), {"add": {"path": "a" * (1 << 20)}}], {"txnId": "t", "numFiles": 1}, False),
+        ([info(txnId=None), {"add": {"path": "a"}}], {"txnId": None, "numFiles": 1}, False),
+        ([{"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
+        ([{"commitInfo": {}}], {"txnId": "t", "numFiles": 0}, False),
         (None, {"txnId": "t", "numFiles": 0}, False),
         (["not an action"], {"txnId": "t", "numFiles": 0}, False),
         ([[1]], {"txnId": "t", "numFiles": 0}, False),
     ],
 )
-def test_whether_a_commit_has_written_all_files(tmp_path, entry, checksum, whole):
+def test_whether_a_commit_has_replaced_all_files(tmp_path, entry, checksum, whole):
     """A checksum that does not say, or is another commit's, an entry that is gone, large, or of another form: no."""
     if entry is not None:
-        entry_of(tmp_path, 3).write_text("\n".join(map(json.dumps, entry)))
+        lines = (json.dumps(action, ensure_ascii=False) for action in entry)
+        entry_of(tmp_path, 3).write_text("\n".join(lines) + "\n", encoding="utf-8")
     if checksum is not None:
         (tmp_path / f"{3:020}.crc").write_text(json.dumps(checksum))
-    assert whole_commit(tmp_path, 3) == (entry if whole else None)
+    assert whole_overwrite(tmp_path, 3) == (entry if whole else None)
