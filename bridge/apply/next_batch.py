@@ -25,8 +25,8 @@ _RUN_ROWS: Final = 50_000
 _FILTERED_RUN_ROWS: Final = 200_000
 _RUN_BYTES: Final = 32 << 20
 """Transactions are decoded in batches of this size, which then join: a larger one would hold Python's lock for long,
-and one that comes while another is applied would wait longer for its decoding. Where rows are filtered here, Spark's
-query for a run costs as much as decoding it, and takes hardly longer for four times as many rows."""
+and what comes while another one is applied would wait longer to be decoded. Where rows are filtered here, a run takes a
+query of Spark's: 98 ms for 50 000 rows, and 155 for four times as many."""
 
 _FAR_BEHIND_S: Final = 2.0
 """A batch whose last transaction is this old waits for more: the stream is still catching up."""
