@@ -45,6 +45,8 @@ def changes_of(ends):
 class Parts:
     """A loop whose batcher and applier only write down what they are given."""
 
+    may_filter = False
+
     def __init__(self, tmp_path, *, remote_lsn=100, hurry=False):
         self.catalog = Catalog(catalog_path(tmp_path))
         self.catalog.register("sub", enabled=True)
