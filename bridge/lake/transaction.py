@@ -128,9 +128,10 @@ class Transaction:
         last = self._last_overwrite(stamp)
         mode = modes.Overwrite if last is None else modes.Append
         write = write_into(self._log, mode, options, no_columns, nothing, frame, none, none, False)
-        if last is None and write.hasBeenExecuted(self._begun, session, none):
-            return None
-        if last is not None and stamp is not None:
+        if last is None:
+            if write.hasBeenExecuted(self._begun, session, none):
+                return None
+        elif stamp is not None:
             app_id, number = stamp
             if last.transactions[app_id] >= number:
                 return None

@@ -231,9 +231,12 @@ def start_local(master: str, settings: Mapping[str, str], launch: Launch) -> Spa
             return session
         own.pop(_PACKAGES, None)
         options, new = own.get(_JVM_OPTIONS, ""), launch.new_archive
-        class_path, archive = (known, new) if new else jars.class_path(known)
-        own[_JVM_OPTIONS] = making_archive(options, new) if new else using_archive(options, archive)
-        with _environment(_CLASS_PATH, os.pathsep.join(class_path)):
+        if new:
+            own[_JVM_OPTIONS] = making_archive(options, new)
+        else:
+            known, archive = jars.class_path(known)
+            own[_JVM_OPTIONS] = using_archive(options, archive)
+        with _environment(_CLASS_PATH, os.pathsep.join(known)):
             return started(_builder(master, own), launch)
 
 

@@ -106,11 +106,17 @@ def test_what_fails_each_time_is_told(error, times):
     assert len(tried) == times
 
 
-@pytest.mark.parametrize("new", [None, "new.jsa"])
-def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_one(monkeypatch, tmp_path, new):
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """PySpark's own start, with a cache folder without records."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in launch._OTHER_STARTS:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("new", [None, "new.jsa"])
+def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_one(monkeypatch, tmp_path, new):
     jar = tmp_path / "io.delta_delta-storage-4.4.0.jar"
     jar.write_bytes(b"classes")
     jars = launch.delta_jars({})
@@ -134,12 +140,10 @@ def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_on
         assert with_archive.startswith(f'-Xss4m -XX:SharedArchiveFile="{archive}"')
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("resolved", [["delta", "store", "storage"], ["delta", "store"]], ids=["all", "other"])
-def test_with_more_jars_deltas_come_first_and_their_archive_is_used(monkeypatch, tmp_path, resolved):
+def test_with_more_jars_deltas_come_first_and_their_archive_is_used(tmp_path, resolved):
     """Unless there is an archive of all of them, or some of Delta's jars are others."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in launch._OTHER_STARTS:
-        monkeypatch.delenv(name, raising=False)
     paths = {name: tmp_path / f"group_{name}-4.4.0.jar" for name in ("delta", "store", "storage")}
     for path in paths.values():
         path.write_bytes(b"classes")
