@@ -124,6 +124,7 @@ def steady(
         float | None, typer.Option(min=1, help="How long it is measured, instead of the load's.")
     ] = None,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the load before the measurement.")] = 60,
+    commit_interval: Annotated[float, typer.Option(min=0, help="The subscription's batch.commit_interval_s.")] = 0,
     scale: Scale = 1.0,
     to: Report = None,
 ) -> None:
@@ -138,7 +139,10 @@ def steady(
         facts = _facts(server)
         for name in [item.value for item in load] if load else known:
             one = dataclasses.replace(
-                known[name], rate=rate or known[name].rate, seconds=seconds or known[name].seconds
+                known[name],
+                rate=rate or known[name].rate,
+                seconds=seconds or known[name].seconds,
+                commit_interval_s=commit_interval,
             )
             found = steadily.measure(
                 server, one, Path(folder, name), warm_up_s=warm_up * scale, patience_s=_PATIENCE_S, say=_say

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.bridge_folder import NAME, BridgeFolder, is_copied
 from benchmarks.database import database, insert_lsn
@@ -65,6 +65,7 @@ class Load:
         seconds: How long it is measured.
         prepare: Creates the tables and the publication; called with server and database.
         script: pgbench's script; None for its own transactions.
+        commit_interval_s: The subscription's.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Load:
     seconds: float
     prepare: Callable[[EmbeddedPostgres, str], None]
     script: str | None = None
+    commit_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ def measure(
     with database(server, dbname) as publisher:
         load.prepare(server, dbname)
         bridge = BridgeFolder(folder)
-        bridge.configure(server.conninfo(dbname), PUBLICATION, slot_name=_SLOT)
+        interval: dict[str, Any] = {"batch.commit_interval_s": load.commit_interval_s} if load.commit_interval_s else {}
+        bridge.configure(server.conninfo(dbname), PUBLICATION, slot_name=_SLOT, **interval)
         with (
             closing(Child(bridge.config_file, folder / "daemon.log")) as child,
             closing(bridge.catalog()) as catalog,

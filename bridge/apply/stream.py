@@ -321,7 +321,9 @@ def _stream(
         size = subscription.batch
         limits = BatchLimits(size.max_rows, size.max_bytes, size.max_age_s)
         parts = Stream(receiver, queue, progress, history.growth, history.maintenance, history.observer, check.certify)
-        worker = ApplyWorker(context, parts, batcher, applier, control, limits=limits)
+        worker = ApplyWorker(
+            context, parts, batcher, applier, control, limits=limits, commit_interval_s=size.commit_interval_s
+        )
         try:
             return worker.run()
         except errors.StreamError as error:

@@ -142,6 +142,7 @@ class ApplyWorker:
         control: Control,
         *,
         limits: BatchLimits,
+        commit_interval_s: float = 0.0,
     ) -> None:
         self._name, self._origin_name = context.name, context.subscription.origin_name
         self._catalog, self._log, self._heartbeat = context.catalog, context.log, context.heartbeat
@@ -155,6 +156,8 @@ class ApplyWorker:
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, most=self._most_transactions
         )
+        self._commit_interval_s = commit_interval_s
+        self._begins_s = 0.0  # when the next batch may begin, if it is not full
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
         self._holds_memory = False
@@ -183,7 +186,8 @@ class ApplyWorker:
     def _loop(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
         while True:
             self._reap()
-            complete = self._next.complete(waited_for=self._under_way is None)
+            may_begin = self._waited_for()
+            complete = self._next.complete(waited_for=may_begin is None)
             if self._under_way is None:
                 if not self._should_continue():
                     return
@@ -194,9 +198,8 @@ class ApplyWorker:
             elif complete or not self._should_continue():
                 wait([self._under_way.future], timeout=_POLL_S)
                 continue
-            under_way = self._under_way
             try:
-                items = self._next.take(_POLL_S, applied=under_way.future.done if under_way is not None else None)
+                items = self._next.take(_POLL_S, applied=may_begin)
             except (errors.BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
                     self._finish_received(pool, forming)
@@ -206,6 +209,15 @@ class ApplyWorker:
             elif self._under_way is None and not self._next.there:
                 self._idle()
                 self._maintain(pool, None)
+
+    def _waited_for(self) -> Callable[[], bool] | None:
+        """What tells that the next batch may begin: another one is applied, or it is too soon; None if it may."""
+        if self._under_way is not None:
+            return self._under_way.future.done
+        return self._may_begin if self._next.there and not self._may_begin() else None
+
+    def _may_begin(self) -> bool:
+        return self._queue.failed or time.monotonic() >= self._begins_s
 
     def _finish_received(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
         """Apply what was formed before the stream was lost."""
@@ -281,6 +293,7 @@ class ApplyWorker:
         if batch.unclear:
             self._receive_again(batch)
         formed_s, self._formed_s = self._formed_s, 0.0
+        self._begins_s = time.monotonic() + self._commit_interval_s
         mismatched = skip_lsn if batch.tables and not self._leads_to(skip_lsn, batch) else None
         self._submit(pool, batch, partial(self._apply, batch, mismatched, formed_s))
 

@@ -18,6 +18,7 @@ MOVED = {
     "batch_max_bytes": "batch.max_bytes",
     "batch_max_rows": "batch.max_rows",
     "catalog_check_s": "workers.catalog_check_s",
+    "commit_interval_s": "batch.commit_interval_s",
     "filter_connection": "filter_server",
     "jsonb": "target.jsonb",
     "maintenance": "target.maintenance",
@@ -29,7 +30,7 @@ MOVED = {
     "warn_retained_bytes": "alerts.retained_bytes",
     "warn_slot_left_s": "alerts.slot_left_s",
 }
-"""A key that `[subscription.NAME]` had -> the table within it that has the key now, and the key's name there."""
+"""A key that `[subscription.NAME]` had, or may be thought to have -> the table within it, and the key's name there."""
 
 _TYPES = {
     "bool_type": "a boolean (true or false)",

@@ -79,6 +79,9 @@ class SubscriptionWorker(StreamWorker):
         handler: Callable[[ChangeBatch], object] | None = None,
     ) -> None:
         name = subscription.name
+        if until_caught_up:  # nobody waits to read the tables later
+            batch = subscription.batch.model_copy(update={"commit_interval_s": 0.0})
+            subscription = subscription.model_copy(update={"batch": batch})
         super().__init__(subscription, spark, catalog, log.get(name), thread_name=f"subscription {name}")
         self._copy_limit = copy_limit
         self._warm_up = warm_up

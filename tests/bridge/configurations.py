@@ -36,7 +36,12 @@ DEFAULTS = {
     "filter_server": None,
     "mode": "mirror",
     "tables": {},
-    "batch": {"max_rows": 2_000_000, "max_bytes": 256 * 1024 * 1024, "max_age_s": 0.1},
+    "batch": {
+        "max_rows": 2_000_000,
+        "max_bytes": 256 * 1024 * 1024,
+        "max_age_s": 0.1,
+        "commit_interval_s": 0.0,
+    },
     "target": {"jsonb": "string", "adopt": False, "maintenance": "created", "vacuum_retention_h": 168},
     "workers": {"max_sync_workers": 2, "wal_receiver_timeout_s": 60, "retry_max_s": 60, "catalog_check_s": 60},
     "alerts": {"retained_bytes": 10 << 30, "slot_left_s": 3600},

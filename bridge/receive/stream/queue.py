@@ -49,6 +49,11 @@ class TransactionQueue:
         return self._rows
 
     @property
+    def failed(self) -> bool:
+        """Whether the receiver has ended (see `fail`)."""
+        return self._failure is not None
+
+    @property
     def last_commit_time_us(self) -> int:
         """When the last transaction in it was committed: microseconds since 2000-01-01 UTC; 0 if it is empty."""
         with self._changed:

@@ -176,7 +176,7 @@ class Parts:
     def confirm(self):
         self.confirmed.append(int(self.progress.durable_lsn))
 
-    def run(self, until):
+    def run(self, until, **options):
         self.until = Lsn(until)
         parts: Any = self  # stands in for the receiver, the batcher and the applier
         stream = Stream(
@@ -189,4 +189,4 @@ class Parts:
             self.certify,
         )
         context = Context(SUBSCRIPTION, parts, self.catalog, log.get("sub"), heartbeat=self.heartbeat)
-        return ApplyWorker(context, stream, parts, parts, parts, limits=LIMITS).run()
+        return ApplyWorker(context, stream, parts, parts, parts, limits=LIMITS, **options).run()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
+from bridge.apply import worker
 from bridge.apply.suspects import Suspects
 from bridge.catalog.catalog_rows import RelRow
 from bridge.receive.stream.queue import TransactionQueue
@@ -101,6 +103,53 @@ def test_a_full_batch_is_formed_while_another_is_applied(parts):
     assert parts.applied == []
     parts.apply_gate.set()
     runner.join(5)
+    assert [end for _, end, _ in parts.applied] == [110, 120]
+
+
+def test_batches_begin_an_interval_apart_unless_they_are_full(parts, monkeypatch):
+    now_s = [1000.0]
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def applied(number):
+        end_s = time.monotonic() + 10
+        while len(parts.applied) < number and time.monotonic() < end_s:
+            time.sleep(0.01)
+        return parts.applied[number - 1 :]
+
+    runs = threading.Thread(target=lambda: parts.run(until=160, commit_interval_s=15.0))
+    runs.start()
+    parts.put(110)
+    assert applied(1) == [(100, 110, [110])]
+    for end_lsn in (120, 130, 140):
+        parts.put(end_lsn)
+        time.sleep(0.3)
+    assert applied(1) == [(100, 110, [110])]
+    now_s[0] += 15.0
+    assert applied(2) == [(110, 140, [120, 130, 140])]
+    parts.put(150, rows=10)
+    parts.put(160, rows=10)
+    runs.join(10)
+    assert parts.applied[2:] == [(140, 150, [150]), (150, 160, [160])]
+
+
+def test_a_lost_stream_is_noticed_before_the_next_batch_may_begin(parts):
+    ended = []
+
+    def run():
+        try:
+            parts.run(until=999, commit_interval_s=600.0)
+        except PublisherError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for end_lsn in (110, 120):
+        parts.put(end_lsn)
+        time.sleep(0.5)
+    assert [end for _, end, _ in parts.applied] == [110]
+    parts.queue.fail(PublisherError("gone"))
+    thread.join(10)
+    assert ended == ["gone"]
     assert [end for _, end, _ in parts.applied] == [110, 120]
 
 

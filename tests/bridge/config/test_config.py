@@ -104,6 +104,7 @@ def test_http(read, tmp_path):
         ("batch.max_bytes = 1000", 1000),
         ("batch.max_age_s = 0", 0.0),
         ("batch.max_age_s = 2.5", 2.5),
+        ("batch.commit_interval_s = 15", 15.0),
         ("workers.max_sync_workers = 4", 4),
         ('target.maintenance = "all"', "all"),
         ('target.maintenance = "none"', "none"),
