@@ -113,7 +113,9 @@ def make_table(spark: SparkSession, path: str, size: Size) -> Target:
     if size.keys == RANDOM and read_facts(spark, path).size_bytes >= LARGE_BYTES:
         divided = read_table(spark, path).repartitionByRange(size.rows // _ROWS_PER_FILE, "id")
         overwrite_rows(divided.sortWithinPartitions("id"), path)
-    enable_vectors(spark, path, KnownTables())  # here, because the RESTORE after the first commit would take it back
+    enable_vectors(
+        spark, path, KnownTables(), places=False
+    )  # here, because the RESTORE after the first commit would take it back
     return Target("public", Path(path).name, path, target_schema(fields))
 
 

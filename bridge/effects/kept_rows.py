@@ -1,15 +1,11 @@
-"""The rows of tiny tables, kept with the version that has them, and what a net effect makes of them.
+"""The rows of tiny tables, which are kept, and what a net effect makes of them.
 
-A commit to a table of some rows costs Spark more to read and join them than to write them. The writer's last rows are
-the table's as long as nobody else commits, and Delta's transaction tells the version that it replaces.
+A commit to a table of some rows costs Spark more to read and join them than to write them.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,55 +19,6 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 5_000
 MOST_BYTES: Final = 1 << 20
 """Of one table. Spark computes more rows on several cores, and reads of them what it needs."""
-
-_ALL_BYTES: Final = 32 << 20
-"""Of all tables together; those that were used least recently are dropped."""
-
-
-class TableVersion(NamedTuple):
-    """A version of a Delta table.
-
-    Attributes:
-        table_id: The table's own id: another table at its path has another one.
-        version: The version's number.
-        entry: The inode and the time in nanoseconds of the version's entry in the log: a table that is put back from a
-            backup may have the number once more.
-    """
-
-    table_id: str
-    version: int
-    entry: tuple[int, int]
-
-
-@dataclass(slots=True)
-class KeptRows:
-    """Rows of tables at a version, for threads that commit to different tables."""
-
-    _tables: OrderedDict[str, tuple[TableVersion, pa.Table]] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _size_bytes: int = 0
-    too_many: set[str] = field(default_factory=set)
-    """Ids of tables with more rows, or larger ones, than are kept."""
-
-    def get(self, version: TableVersion) -> pa.Table | None:
-        """The rows of this version, under the table's column names; None if they are not kept."""
-        with self._lock:
-            kept, rows = self._tables.get(version.table_id, (None, None))
-            return rows if kept == version else None
-
-    def put(self, version: TableVersion, rows: pa.Table) -> None:
-        """Keep the rows of a version in place of the table's earlier ones, if they are few."""
-        with self._lock:
-            _, earlier = self._tables.pop(version.table_id, (None, None))
-            self._size_bytes -= earlier.nbytes if earlier is not None else 0
-            if not are_few(rows):
-                self.too_many.add(version.table_id)
-                return
-            self._tables[version.table_id] = version, rows
-            self._size_bytes += rows.nbytes
-            while self._size_bytes > _ALL_BYTES:
-                _, (_, dropped) = self._tables.popitem(last=False)
-                self._size_bytes -= dropped.nbytes
 
 
 def are_few(rows: pa.Table) -> bool:

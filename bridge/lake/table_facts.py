@@ -9,14 +9,17 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.effects.kept_rows import KeptRows
+from bridge.effects.kept import Kept
 from bridge.lake.log.local_tables import checksum_of, latest_version, log_of
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from bridge.effects.row_places import RowPlaces
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
@@ -42,8 +45,9 @@ _SAME: Final = frozenset(
 
 _LOOK_AGAIN_AFTER: Final = 20
 
-_KEPT: Final = KeptRows()
-"""Known by the tables' own ids and versions, not by their paths."""
+_ROWS: Final = Kept["pa.Table"](32 << 20)
+_PLACES: Final = Kept["RowPlaces"](64 << 20)
+"""By the tables' own ids and versions, not by their paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,11 @@ class TableFacts:
         return self.created and not (self.partitioned or self.clustered or _others(self.properties))
 
     @property
+    def may_have_vectors(self) -> bool:
+        """Whether `vectors` would be so with deletion vectors, of which nobody has decided yet."""
+        return self.vectors_undecided and not self.partitioned and not _others(self.properties) - _SAME
+
+    @property
     def vectors(self) -> bool:
         """Whether it has deletion vectors, and else nothing that tells a MERGE from rewriting rows by their keys."""
         return self.created and not self.partitioned and only_vectors(self.properties)
@@ -103,11 +112,12 @@ class KnownTables:
     """What a writer knows of the tables that it commits to, in several threads.
 
     Args:
-        kept: The rows of tiny tables; by default those of all writers of this process, which share one bound.
+        rows: Those of tiny tables; by default of all writers of this process, which share one bound.
+        places: Where the rows of larger tables are; the same.
     """
 
-    def __init__(self, kept: KeptRows = _KEPT) -> None:
-        self.kept = kept
+    def __init__(self, rows: Kept[pa.Table] = _ROWS, places: Kept[RowPlaces] = _PLACES) -> None:
+        self.rows, self.places = rows, places
         self._facts = dict[str, tuple[TableFacts, int]]()
 
     def facts(self, spark: SparkSession, path: str) -> TableFacts:

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import DataType, StructType
 
-from bridge.effects.kept_rows import TableVersion
-from bridge.lake.log.local_tables import entry_of, local_folder, whole_overwrite
+from bridge.effects.kept import TableVersion
+from bridge.lake.deletion_vectors import DeletionVectors
+from bridge.lake.log.local_tables import entry_of, local_folder, transactions_of, whole_overwrite
 from bridge.lake.log.stamp import delta_transaction
 from bridge.lake.table_facts import TableFacts
-from bridge.spark.session import driver_of, java_class
+from bridge.spark.session import driver_of, java_class, scala_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
@@ -43,25 +48,37 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
     # Delta takes its settings from the active session
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
     log = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
-    active = getattr(java_class(spark, f"{_DELTA}.OptimisticTransaction$"), "MODULE$")
+    active = scala_object(spark, f"{_DELTA}.OptimisticTransaction")
     begun = log.startTransaction()
     active.setActive(begun)
     try:
-        yield Transaction(spark, log, begun)
+        # by one call: each round trip to the JVM takes its time
+        metadata = json.loads(begun.metadata().json())["metaData"]
+        yield Transaction(spark, log, begun, metadata)
     finally:
         active.clearActive()
 
 
-class _Overwrite(NamedTuple):
-    """What the log says of a commit that has replaced all files of a table.
+class MergeCounts(NamedTuple):
+    """Rows of the target that a MERGE has changed."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+class Replaced(NamedTuple):
+    """What a commit of `Transaction.replace_at` has made.
 
     Attributes:
-        files: The `add` actions.
-        transactions: The last version of each application id that it has.
+        version: The version that has it.
+        files: What became of the files with deleted rows; None of one without any other row.
+        added: The new files.
     """
 
-    files: Sequence[Mapping[str, Any]]
-    transactions: Mapping[str, int]
+    version: TableVersion
+    files: Mapping[str, str | None]
+    added: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,7 @@ class Transaction:
     _spark: SparkSession
     _log: Any
     _begun: Any
+    _metadata: Mapping[str, Any]  # as Delta's log has it
 
     @property
     def read_version(self) -> int:
@@ -84,7 +102,7 @@ class Transaction:
 
     def _version(self, number: int) -> TableVersion:
         entry = entry_of(self._log_folder, number).stat()
-        return TableVersion(str(self._begun.metadata().id()), number, (entry.st_ino, entry.st_mtime_ns))
+        return TableVersion(self._metadata["id"], number, (entry.st_ino, entry.st_mtime_ns))
 
     @property
     def _log_folder(self) -> Path:
@@ -93,81 +111,186 @@ class Transaction:
     @property
     def columns(self) -> Sequence[str]:
         """The names of the table's columns."""
-        return list(self._begun.metadata().schema().fieldNames())
+        return self._schema.names
 
     @property
     def facts(self) -> TableFacts:
         """The table's size and properties."""
-        snapshot, metadata = self._begun.snapshot(), self._begun.metadata()
+        snapshot = self._begun.snapshot()
         # without a checksum, a job puts the table's state together from its log
         checksum = snapshot.checksumOpt()
         by_checksum = checksum.get() if checksum.isDefined() else None
-        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava
         return TableFacts(
             snapshot.numOfFiles() if by_checksum is None else by_checksum.numFiles(),
             snapshot.sizeInBytes() if by_checksum is None else by_checksum.tableSizeBytes(),
-            dict(convert(metadata.configuration())),
-            not metadata.partitionColumns().isEmpty(),
+            self._metadata["configuration"],
+            bool(self._metadata["partitionColumns"]),
             # a table that once was clustered counts as such
             self._begun.protocol().writerFeatureNames().contains("clustering"),
         )
 
+    def takes(self, rows: DataFrame) -> bool:
+        """Whether rows have the table's columns, and no others, in the table's own types."""
+        return _types(rows.schema) == _types(self._schema)
+
+    def name_in_files(self, column: str) -> str:
+        """The name that a column of the table has in data files: another one with column mapping."""
+        return str(self._schema[column].metadata.get("delta.columnMapping.physicalName", column))
+
+    @property
+    def folder(self) -> Path:
+        """The table's folder."""
+        return Path(self._log.dataPath().toUri().getPath())
+
+    @property
+    def _schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._metadata["schemaString"]))
+
+    @property
+    def deletion_vectors(self) -> DeletionVectors:
+        """Those of its files."""
+        return DeletionVectors(self._spark, self._log)
+
+    @property
+    def files(self) -> list[str]:
+        """All data files, as `add` actions in JSON; Delta puts them together from its log by a job."""
+        return _json_of(self._begun.snapshot().allFiles().collectAsList())
+
+    def append(self, rows: DataFrame) -> None:
+        """Add rows, under the table's column names, unless the table has the session's stamp."""
+        write = self._write(rows, self._modes.Append)
+        if not self._has_been_executed(write):
+            written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
+            self._begun.commitIfNeeded(written.actions(), self._operation(self._modes.Append), written.stringTags())
+
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
+
+        After an overwrite like this one, which `whole_overwrite` tells, the files that it removes are named. Delta
+        would put the table's state together from its log; for a small table that is half of a commit.
 
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
-        session, none = self._spark._jsparkSession, java_class(self._spark, "scala.Option").empty()  # noqa: SLF001
-        nothing = self._begun.metadata().configuration().empty()
-        no_columns = self._begun.metadata().partitionColumns()
-        modes = java_class(self._spark, "org.apache.spark.sql.SaveMode")
-        options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, session.sessionState().conf())
-        write_into, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
-        stamp = delta_transaction(self._spark)
-        last = self._last_overwrite(stamp)
-        mode = modes.Overwrite if last is None else modes.Append
-        write = write_into(self._log, mode, options, no_columns, nothing, frame, none, none, False)
-        if last is None:
-            if write.hasBeenExecuted(self._begun, session, none):
-                return None
-        elif stamp is not None:
-            app_id, number = stamp
-            if last.transactions[app_id] >= number:
-                return None
-            self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
-        written = write.writeAndReturnCommitData(self._begun, session, none, False)
+        last = whole_overwrite(self._log_folder, self.read_version)
+        write = self._write(rows, self._modes.Overwrite if last is None else self._modes.Append)
+        if self._has_been_executed(write):
+            return None
+        written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
         actions = written.actions()
         if last is not None:
             self._begun.readWholeTable()
-            actions = self._with_removed(actions, last.files)
-            write.registerOverwriteRemoveMetrics(session, self._begun, actions)
-        operation = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(modes.Overwrite, *(none,) * 8)
-        committed = self._begun.commitIfNeeded(actions, operation, written.stringTags())
+            # without statistics, as Delta writes it
+            files = [json.dumps({"add": {**action["add"], "stats": None}}) for action in last if "add" in action]
+            from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
+            actions = self._with_others(actions, [from_json(file).remove() for file in files])
+            write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
+        return self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags())
+
+    def replace_at(
+        self, marks: Mapping[str, NDArray[np.int64]], rows: DataFrame, counts: MergeCounts
+    ) -> Replaced | None:
+        """Delete rows by their places, and add others, in a commit that looks like a MERGE.
+
+        Args:
+            marks: Indexes of rows, which are not deleted, by the file, as `files` has it.
+            rows: The new rows, in one partition, under the table's column names.
+            counts: What it does, for the table's history.
+
+        Returns:
+            What it has made; None if Delta leaves the commit out, because the table has the session's stamp.
+        """
+        write = self._write(rows, self._modes.Append)
+        if self._has_been_executed(write):
+            return None
+        self._begun.readWholeTable()  # whoever commits rows or files meanwhile is met
+        written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
+        marked = self.deletion_vectors.mark(marks)
+        others = [action for both in marked.values() for action in both if action is not None]
+        self._register(counts)
+        nil = scala_object(self._spark, "scala.collection.immutable.Nil")
+        merge = java_class(self._spark, f"{_DELTA}.DeltaOperations$Merge")(*(self._none,) * 4, nil, nil, nil)
+        new = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(written.actions())
+        added = [action for action in _json_of(new) if "add" in json.loads(action)]
+        version = self._commit(self._with_others(written.actions(), others), merge, written.stringTags())
+        files = {file: None if left is None else left.json() for file, (left, _) in marked.items()}
+        return Replaced(version, files, added)
+
+    def _register(self, counts: MergeCounts) -> None:
+        """Have the table's history show what a MERGE does."""
+        metrics = java_class(self._spark, "org.apache.spark.sql.execution.metric.SQLMetrics")
+        registered = scala_object(self._spark, "scala.collection.immutable.Map").empty()
+        shown = {
+            "operationNumSourceRows": sum(counts),
+            "numTargetRowsUpdated": counts.updated,
+            "numTargetRowsDeleted": counts.deleted,
+            "numTargetRowsInserted": counts.inserted,
+        }
+        for name, count in shown.items():
+            metric = metrics.createMetric(self._spark.sparkContext._jsc.sc(), name)  # noqa: SLF001
+            metric.set(count)
+            registered = registered.updated(name, metric)
+        self._begun.registerSQLMetrics(self._session, registered)
+
+    @property
+    def _session(self) -> Any:
+        return self._spark._jsparkSession  # noqa: SLF001
+
+    @property
+    def _none(self) -> Any:
+        return java_class(self._spark, "scala.Option").empty()
+
+    @property
+    def _modes(self) -> Any:
+        return java_class(self._spark, "org.apache.spark.sql.SaveMode")
+
+    def _operation(self, mode: Any) -> Any:
+        return java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(mode, *(self._none,) * 8)
+
+    def _write(self, rows: DataFrame, mode: Any) -> Any:
+        """Delta's command that writes rows."""
+        nothing = self._begun.metadata().configuration().empty()
+        no_columns = self._begun.metadata().partitionColumns().take(0)
+        options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, self._session.sessionState().conf())
+        write, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
+        return write(self._log, mode, options, no_columns, nothing, frame, self._none, self._none, False)
+
+    def _has_been_executed(self, write: Any) -> bool:
+        """Whether the table has the session's stamp.
+
+        The version's own commit mostly has the application id: then its number is the last one. Delta would put the
+        table's state together from its log.
+        """
+        stamp = delta_transaction(self._spark)
+        if stamp is None:
+            return False
+        app_id, number = stamp
+        last = transactions_of(self._log_folder, self.read_version).get(app_id)
+        if last is None:
+            return bool(write.hasBeenExecuted(self._begun, self._session, self._none))
+        self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
+        return last >= number
+
+    def _commit(self, actions: Any, operation: Any, tags: Any) -> TableVersion:
+        committed = self._begun.commitIfNeeded(actions, operation, tags)
         return self._version(committed.get() if committed.isDefined() else self.read_version)
 
-    def _last_overwrite(self, stamp: tuple[str, int] | None) -> _Overwrite | None:
-        """The version's commit, if it was an overwrite like these, and has the application id of a stamp.
-
-        Then the next one can name the files that it removes, and need not ask what the table has of the application id.
-        Delta would put the table's state together from its log for either; for a small table that is half of a commit.
-        """
-        actions = whole_overwrite(self._log_folder, self.read_version)
-        if actions is None:
-            return None
-        transactions = {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action}
-        if stamp is not None and stamp[0] not in transactions:
-            return None
-        return _Overwrite([action["add"] for action in actions if "add" in action], transactions)
-
-    def _with_removed(self, actions: Any, files: Sequence[Mapping[str, Any]]) -> Any:
-        """A commit's actions, and those that remove files."""
+    def _with_others(self, actions: Any, others: Sequence[Any]) -> Any:
+        """A commit's actions, and others."""
         convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
         together = java_class(self._spark, "java.util.ArrayList")(convert.asJava(actions))
-        from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
-        for file in files:  # without statistics, as Delta writes it
-            together.add(from_json(json.dumps({"add": {**file, "stats": None}})).remove())
+        for action in others:
+            together.add(action)
         return convert.asScala(together).toSeq()
+
+
+def _json_of(actions: Any) -> list[str]:
+    # not by iterating: py4j ends that with an exception of Java's, which PySpark takes for one of Spark's
+    return [actions.get(number).json() for number in range(actions.size())]
+
+
+def _types(schema: StructType) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in schema}
 
 
 class RowCounter:

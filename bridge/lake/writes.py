@@ -6,12 +6,13 @@ meet a condition, and both kinds if the columns are replaced, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bridge.lake import location, table
+from bridge.lake import location, table, transaction
 from bridge.lake.log.stamp import CommitStamp, stamp_options
+from bridge.lake.transaction import MergeCounts
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ _RECENT: Final = 100
 
 def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = None) -> None:
     """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
+    if options is None and transaction.can_begin(rows.sparkSession, path):
+        with transaction.transaction(rows.sparkSession, path) as begun:
+            if begun.read_version >= 0 and begun.takes(rows):
+                begun.append(rows)
+                return
     rows.writeTo(sql_name(path)).options(**(options or {})).append()
 
 
@@ -119,14 +125,6 @@ def truncate_table(spark: SparkSession, path: str) -> None:
     schema = table.written_schema(spark, path)
     # where nothing is at the location, `existing_schema` says so
     overwrite_rows(spark.createDataFrame([], table.existing_schema(spark, path) if schema is None else schema), path)
-
-
-class MergeCounts(NamedTuple):
-    """Rows of the target that a MERGE has changed."""
-
-    updated: int
-    deleted: int
-    inserted: int
 
 
 def merge_into(source: DataFrame, path: str, statement: Callable[[str], str]) -> MergeCounts | None:

@@ -117,6 +117,11 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return getattr(spark._jvm, name)  # noqa: SLF001
 
 
+def scala_object(spark: SparkSession, name: str) -> Any:
+    """Return an object of Scala's, named as a class is for `java_class`."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
 def interrupt(session: SparkSession, name: str | None = None) -> None:
     """Interrupt the running jobs of a session and of its companions; or of the companion of a name, if it was made."""
     with _lock:

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.lake.commit import plan
 
-WAYS = ("written anew", "rewritten by key", "merged")
+WAYS = ("written anew", "rewritten by place", "rewritten by key", "merged")
 """What becomes of a small table. With `--every-way` each test goes each way; else its name draws one."""
 
 
@@ -20,8 +20,11 @@ def pytest_generate_tests(metafunc):
 
 def go(way, patch):
     """Have all commits go a way."""
-    if way == "rewritten by key":
+    if way in {"rewritten by place", "rewritten by key"}:
         patch.setattr(plan, "LARGE_BYTES", 1)
+        patch.setattr(plan, "_PLACES_BYTES", 1)
+    if way == "rewritten by key":
+        patch.setattr(plan, "go_by_places", lambda *_: False)
     if way == "merged":
         patch.setattr(plan, "replaceable", lambda _: False)
 
@@ -37,4 +40,4 @@ def way_to_commit(request):
 
 @pytest.fixture(autouse=True)
 def drawn_way(request, way_to_commit, monkeypatch):
-    go(way_to_commit or WAYS[zlib.crc32(request.node.name.encode()) % 3], monkeypatch)
+    go(way_to_commit or WAYS[zlib.crc32(request.node.name.encode()) % len(WAYS)], monkeypatch)

@@ -13,12 +13,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from bridge.lake.location import read_table
 from bridge.lake.schema import canonical, is_variant, stored, stored_column
 from bridge.lake.source import constant
-from bridge.lake.writes import MergeCounts, merge_into
+from bridge.lake.writes import merge_into
 from bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bridge.lake.transaction import MergeCounts
     from bridge.targets.target import TargetColumn
 
 

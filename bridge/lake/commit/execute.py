@@ -22,6 +22,7 @@ from bridge.lake.commit.key_condition import least_and_greatest
 from bridge.lake.commit.merge import left_none
 from bridge.lake.commit.plan import commits
 from bridge.lake.commit.replace import replace_all, replace_where
+from bridge.lake.commit.replace_at import replace_at
 from bridge.lake.commit.sessions import commit_session
 from bridge.lake.commit_errors import conflict_of, literal
 from bridge.lake.schema import stored_column
@@ -55,7 +56,11 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     abilities = plan.Abilities(transaction.can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
 
     def facts() -> TableFacts:
-        return known.facts(spark, keyed.path) if keyed.hides_metadata else enable_vectors(spark, keyed.path, known)
+        if keyed.hides_metadata:
+            return known.facts(spark, keyed.path)
+        return enable_vectors(
+            spark, keyed.path, known, places=abilities.transactions and plan.go_by_places(effect, keyed)
+        )
 
     for commit in commits(effect, keyed, facts, abilities):
         outcome = _carried_out(spark, commit, effect, keyed, known)
@@ -70,11 +75,14 @@ def _carried_out(
     match commit:
         case plan.Append(work):
             return append(commit_session(spark, work), effect, keyed)
+        case plan.ReplaceAt():
+            work = plan.work_of_append(len(effect.table))
+            return replace_at(commit_session(spark, work), effect, keyed, known.places)
         case plan.ReplaceWhere(condition):
             return replace_where(commit_session(spark, "keys"), effect, keyed, condition)
         case plan.Replace(tiny):
             session = commit_session(spark, "tiny" if tiny else "small")
-            return replace_all(session, effect, keyed, known.kept if tiny else None)
+            return replace_all(session, effect, keyed, known.rows if tiny else None)
         case plan.Merge():
             return _merge_unless_missing(commit_session(spark, commit.work), commit, effect, keyed)
 
@@ -97,7 +105,7 @@ def merge(
     effect: NetEffect,
     keyed: KeyedTarget,
     relying: Callable[[DataFrame], DataFrame] = lambda source: source,
-) -> writes.MergeCounts | None:
+) -> transaction.MergeCounts | None:
     """Commit effects by a MERGE.
 
     Args:
@@ -136,7 +144,7 @@ def _merge_unless_missing(
     return plan.Outcome("made", writes.version_before_merge(session, keyed.path))
 
 
-def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> TableFacts:
+def enable_vectors(spark: SparkSession, path: str, known: KnownTables, *, places: bool) -> TableFacts:
     """Give a table deletion vectors, if it is large, pgbridge created it, and nobody has decided otherwise.
 
     The property is set in a commit of its own, before the batch's commit and without its stamp: neither does Delta take
@@ -146,10 +154,10 @@ def enable_vectors(spark: SparkSession, path: str, known: KnownTables) -> TableF
         The table's facts.
     """
     facts = known.facts(spark, path)
-    if plan.wants_vectors(facts):
+    if plan.wants_vectors(facts, places=places):
         known.forget(path)  # somebody may have decided since
         facts = known.facts(spark, path)
-    if not plan.wants_vectors(facts):
+    if not plan.wants_vectors(facts, places=places):
         return facts
     unstamped = companion(spark, "unstamped", {})
     unstamped.sql(f"ALTER TABLE {sql_name(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')").collect()

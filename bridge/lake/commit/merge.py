@@ -23,7 +23,7 @@ from bridge.targets.location import quoted, sql_name
 if TYPE_CHECKING:
     from bridge.effects.net_effect import NetEffect, Shape
     from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.writes import MergeCounts
+    from bridge.lake.transaction import MergeCounts
 
 _LEFT_NONE: Final = "pgbridge_left_none"
 """Marks the error that a row is missing that would move to another key."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, KeptRows, are_few, rows_after
+from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
 from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
 from bridge.lake.commit_errors import error_object
 from bridge.lake.location import read_table
@@ -36,6 +36,9 @@ from bridge.targets.location import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
+    from bridge.effects.kept import Kept
     from bridge.effects.net_effect import NetEffect
     from bridge.lake.commit.conflicts import KeyedTarget
 
@@ -48,7 +51,7 @@ _EXISTS: Final = "pgbridge_exists"
 """Marks the error that a row is there which begins in the batch."""
 
 
-def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: KeptRows | None) -> Outcome:
+def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: Kept[pa.Table] | None) -> Outcome:
     """Replace a table's rows by what effects make of them, unless a row is in the way of one that begins.
 
     Args:
@@ -77,7 +80,7 @@ def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, ke
 
 
 def _replace_kept(
-    session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget, kept: KeptRows
+    session: SparkSession, begun: Transaction, effect: NetEffect, keyed: KeyedTarget, kept: Kept[pa.Table]
 ) -> bool:
     """Commit by writing what the effects make of the kept rows, or of rows that are read to be kept from now on.
 
@@ -88,18 +91,18 @@ def _replace_kept(
     before = begun.read
     if before.table_id in kept.too_many:
         return False
-    rows = kept.get(before)
     types = {column.name: column.type.arrow for column in keyed.columns}
-    if rows is None or dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+    rows = kept.get(before)
+    if rows is None or _types(rows) != types:
         # another thread collects it, and Delta's transaction is this one's: so the version is named
         table = read_table(session, keyed.path, version=before.version)
-        if has_variant(table.schema) or not _fits_memory(table):
+        rows = table.toArrow() if _fits_memory(table) and not has_variant(table.schema) else None
+        if rows is None or not are_few(rows):
             kept.too_many.add(before.table_id)
             return False
-        rows = table.toArrow()
-        if dict(zip(rows.schema.names, rows.schema.types, strict=True)) != types:
+        if _types(rows) != types:
             return False
-        kept.put(before, rows)
+        kept.put(before, rows, rows.nbytes)
     # a relation's columns may have another order than before, without a commit to the table
     after = rows_after(rows.select(keyed.names), effect.table, keyed.key, keyed.names, keyed.values_of(effect))
     if after is None:
@@ -111,8 +114,12 @@ def _replace_kept(
     with arrow_source(session, after.rename_columns([f"c{i}" for i in range(after.num_columns)])) as source:
         written = begun.overwrite(source.toDF(*after.column_names).coalesce(1))
     if written is not None and written.version == before.version + 1:  # or Delta has put another commit before it
-        kept.put(written, after)
+        kept.put(written, after, after.nbytes)
     return True
+
+
+def _types(rows: pa.Table) -> dict[str, pa.DataType]:
+    return dict(zip(rows.schema.names, rows.schema.types, strict=True))
 
 
 def _fits_memory(table: DataFrame) -> bool:

@@ -185,6 +185,16 @@ def info_of(entry: Path) -> dict[str, Any]:
         return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
+def transactions_of(log: Path, version: int) -> dict[str, int]:
+    """The application ids of a version's commit, and their numbers; none if the entry is not there."""
+    try:
+        with entry_of(log, version).open(encoding="utf-8") as lines:
+            actions = [json.loads(line) for line in lines if line.startswith('{"txn":')]
+            return {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 _MOST_BYTES = 1 << 20  # of an entry that `whole_overwrite` reads
 
 

@@ -1,13 +1,12 @@
-"""Kept rows are those of their version, and become what a net effect makes of them."""
+"""Kept rows become what a net effect makes of them."""
 
 import random
 
 import pyarrow as pa
 import pytest
 
-from bridge.effects import kept_rows
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.kept_rows import KeptRows, TableVersion, rows_after
+from bridge.effects.kept_rows import rows_after
 from bridge.effects.net_effect import net_effect
 from tests.bridge.apply.made_targets import changes_of
 
@@ -15,41 +14,8 @@ NAMES = ["id", "first"]
 """Effects have a column of such a name, too."""
 
 
-def version(number, table="t", inode=1):
-    return TableVersion(table, number, (inode, 0))
-
-
-def rows(count, width=1):
-    return pa.table({"id": pa.array(range(count), pa.int64()), "first": pa.array(["x" * width] * count, pa.string())})
-
-
-def test_rows_are_those_of_their_version():
-    kept = KeptRows()
-    kept.put(version(3), rows(2))
-    assert kept.get(version(3)) == rows(2)
-    for other in (version(2), version(4), version(3, "u"), version(3, inode=2)):
-        assert kept.get(other) is None
-    kept.put(version(4), rows(1))
-    assert kept.get(version(3)) is None
-    assert kept.get(version(4)) == rows(1)
-
-
-@pytest.mark.parametrize("many", [rows(kept_rows.MOST_ROWS + 1), rows(2, kept_rows.MOST_BYTES)])
-def test_many_rows_are_not_kept(many):
-    kept = KeptRows()
-    kept.put(version(3), rows(2))
-    kept.put(version(4), many)
-    assert kept.get(version(3)) is kept.get(version(4)) is None
-    assert kept.too_many == {"t"}
-
-
-def test_the_rows_used_least_recently_are_dropped(monkeypatch):
-    monkeypatch.setattr(kept_rows, "_ALL_BYTES", 3 * rows(1, 1000).nbytes)
-    kept = KeptRows()
-    for table in "abca":
-        kept.put(version(1, table), rows(1, 1000))
-    kept.put(version(1, "d"), rows(1, 1000))
-    assert [kept.get(version(1, table)) is not None for table in "abcd"] == [True, False, True, True]
+def rows(count):
+    return pa.table({"id": pa.array(range(count), pa.int64()), "first": pa.array(["x"] * count, pa.string())})
 
 
 @pytest.mark.parametrize("seed", range(20))

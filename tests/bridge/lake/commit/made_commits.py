@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from bridge.batch.batch import TableChanges
 from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.kept_rows import KeptRows
+from bridge.effects.kept import Kept
 from bridge.lake.commit import execute, plan
 from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.plan import Merge, Replace, ReplaceWhere
+from bridge.lake.commit.plan import Append, Merge, Replace, ReplaceAt, ReplaceWhere
 from bridge.lake.ddl import create_table
 from bridge.lake.schema import target_schema_of
 from bridge.lake.table_facts import KnownTables
@@ -36,8 +36,8 @@ ROWS = (("a", "old", 1), ("b", "old", 2), ("c", None, 3))
 
 VECTORS = ", ".join(f"'{name}' = 'true'" for name in ("delta.enableDeletionVectors", "pgbridge.created"))
 
-WAYS = ("kept", "joined", "by key", "merged")
-"""With a tiny table's rows kept; with its rows read and joined; by the effects' keys; by a MERGE."""
+WAYS = ("kept", "joined", "by place", "by key", "merged")
+"""With a tiny table's rows kept; with its rows read and joined; by the rows' places; by their keys; by a MERGE."""
 
 
 class Carried(NamedTuple):
@@ -59,19 +59,21 @@ class Commits:
 
     def __init__(self, spark: SparkSession, folder: Path, way: str, patch: pytest.MonkeyPatch) -> None:
         self.spark, self.way, self.carried = spark, way, list[Carried]()
-        self.known = KnownTables(KeptRows())
+        self.known = KnownTables(Kept(1 << 20), Kept(1 << 20))
         self._folder = folder
+        of_way = {"by place": ReplaceAt, "by key": ReplaceWhere}
         planned, carried_out = plan.commits, execute._carried_out
 
         def commits(*args: Any) -> Iterator[Commit]:
             for commit in planned(*args):
                 if isinstance(commit, Replace) and way in {"kept", "joined"}:
                     yield Replace(tiny=way == "kept")
-                elif not isinstance(commit, Replace):
+                elif isinstance(commit, Merge | Append) or type(commit) is of_way.get(way):
                     yield commit
 
         def noted(spark: SparkSession, commit: Commit, *args: Any) -> Outcome:
-            name = {Replace: "replaced", ReplaceWhere: "by key", Merge: "merged"}.get(type(commit), "appended")
+            names = {Replace: "replaced", ReplaceAt: "by place", ReplaceWhere: "by key", Merge: "merged"}
+            name = names.get(type(commit), "appended")
             self.carried.append(Carried(name, None))
             outcome = carried_out(spark, commit, *args)
             self.carried[-1] = Carried(name, outcome)
@@ -83,8 +85,8 @@ class Commits:
     def table(
         self, rows: Sequence[tuple[Any, ...]] = ROWS, *, key: int = TEXT, name: str = "t", files: int = 1
     ) -> Target:
-        """A table of a key, a note and a number; with deletion vectors, if commits go by key."""
-        path, vectors = str(self._folder / name), self.way == "by key"
+        """A table of a key, a note and a number; with deletion vectors, if commits go by place or key."""
+        path, vectors = str(self._folder / name), self.way in {"by place", "by key"}
         kinds = {TEXT: "string", BIGINT: "long"}
         columns = f"`{NAMES[0]}` {kinds[key]}, `{NAMES[1]}` string, `{NAMES[2]}` long"
         frame = self.spark.createDataFrame(list(rows), columns)

@@ -36,6 +36,7 @@ def target(spark, tmp_path):
 @pytest.fixture
 def every_size_is_large(monkeypatch):
     monkeypatch.setattr(plan, "LARGE_BYTES", 1)
+    monkeypatch.setattr(plan, "_PLACES_BYTES", 1)
 
 
 def vectors(spark, target):
@@ -62,7 +63,7 @@ def test_a_large_table_keeps_its_files(spark, catalog, target):
     version = table_version(spark, target.path)
     applier(spark, catalog).apply(batch(changes(target, (UPDATE, None, 1, "new"), (DELETE, 2, None, None))))
     assert content(spark, target) == [(1, "new"), (3, "old")]
-    assert last(spark, target) == ("WRITE", None)  # by key
+    assert last(spark, target) == ("MERGE", None)  # by place
     assert deleted_by_vectors(target) == [2]
     commits = spark.sql(f"DESCRIBE HISTORY delta.`{target.path}` LIMIT 2").collect()
     assert [commit.version for commit in commits] == [version + 2, version + 1]
@@ -131,8 +132,8 @@ def test_killed_before_the_batch_is_committed(spark, catalog, target, point):
     settling(spark, catalog).keep()
     applier(spark, catalog).apply(one)
     assert content(spark, target) == [(1, "new"), *ROWS[1:]]
-    # by key, because the first try has given it vectors; its file stays, with one
-    assert last(spark, target) == ("WRITE", None)
+    # by place, because the first try has given it vectors; its file stays, with one
+    assert last(spark, target) == ("MERGE", None)
     assert deleted_by_vectors(target) == [1]
 
 

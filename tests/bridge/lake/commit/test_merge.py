@@ -15,7 +15,8 @@ from bridge.lake.commit.merge import Clauses, leaving_clause, left_none
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.source import as_frame
 from bridge.lake.table import table_version
-from bridge.lake.writes import MergeCounts, merge_into, version_before_merge
+from bridge.lake.transaction import MergeCounts
+from bridge.lake.writes import merge_into, version_before_merge
 from bridge.spark.session import fork
 from bridge.targets.target import TargetColumn
 from protocol.lsn import Lsn

@@ -14,6 +14,7 @@ from bridge.lake.commit.plan import (
     Append,
     Merge,
     Replace,
+    ReplaceAt,
     ReplaceWhere,
     commits,
     fits_broadcast,
@@ -39,11 +40,14 @@ def planned(changes, facts, *, overwrite=False, abilities=HERE, columns=COLUMNS,
     return list(commits(effect_of(changes), keyed, lambda: facts, abilities))
 
 
+SAID = {Append: "append", ReplaceAt: "by place", ReplaceWhere: "by key", Replace: "replace", Merge: "merge"}
+
+
 def ways(*args, **options):
     """The ways' names; of a MERGE its work, too, and of small tables whether they are tiny."""
     names = []
     for commit in planned(*args, **options):
-        said = {Append: "append", ReplaceWhere: "by key", Replace: "replace", Merge: "merge"}[type(commit)]
+        said = SAID[type(commit)]
         names.append(f"{said} {commit.work}" if isinstance(commit, Merge) else said)
     return names
 
@@ -52,8 +56,8 @@ def ways(*args, **options):
     ("changes", "facts", "expected"),
     [
         ("U1 D2 I3", SMALL, ["replace", "merge tiny"]),
-        ("U1 D2 I3", LARGE_VECTORS, ["by key", "merge large"]),
-        ("U1 D2", LARGE_VECTORS, ["by key", "merge small"]),
+        ("U1 D2 I3", LARGE_VECTORS, ["by place", "by key", "merge large"]),
+        ("U1 D2", LARGE_VECTORS, ["by place", "by key", "merge small"]),
         ("U1 D2 I3", LARGE, ["merge large"]),
         ("U1 D2", LARGE, ["merge small"]),
         ("I1 I2 D2", SMALL, ["append"]),
@@ -108,20 +112,20 @@ def test_rows_that_overwrite_others_are_merged():
 
 def test_many_keys_or_long_ones_and_keys_of_several_columns_have_no_condition(monkeypatch):
     both = (*COLUMNS[:1], TargetColumn("other", resolve(20, -1)))
-    assert ways("U1 U2", LARGE_VECTORS) == ["by key", "merge small"]
+    assert ways("U1 U2", LARGE_VECTORS) == ["by place", "by key", "merge small"]
     effect = effect_of("U1")
     two = dataclasses.replace(effect, table=effect.table.append_column("match_1", effect.table["match_0"]))
     keyed = KeyedTarget("public.t", "/l/t", both, (0, 1))
     assert [type(commit) for commit in commits(two, keyed, lambda: LARGE_VECTORS, HERE)] == [Merge]
     monkeypatch.setattr(plan, "MOST_KEY_BYTES", 8)
-    assert ways("U1 U2", LARGE_VECTORS) == ["merge small"]
+    assert ways("U1 U2", LARGE_VECTORS) == ["by place", "merge small"]
     monkeypatch.undo()
     monkeypatch.setattr(plan, "MOST_KEYS", 1)
-    assert ways("U1 U2", LARGE_VECTORS) == ["merge small"]
+    assert ways("U1 U2", LARGE_VECTORS) == ["by place", "merge small"]
 
 
 def test_the_condition_has_all_keys():
-    where, _ = planned("U1 D2 I3", LARGE_VECTORS)
+    _, where, _ = planned("U1 D2 I3", LARGE_VECTORS)
     assert isinstance(where, ReplaceWhere)
     assert where.condition.endswith("`id` IN (1L, 2L, 3L)")
 
@@ -142,9 +146,28 @@ def test_facts_are_not_asked_for_an_append():
 
 
 def test_only_large_tables_of_ours_that_nobody_decided_on_want_vectors():
-    assert plan.wants_vectors(LARGE)
+    assert plan.wants_vectors(LARGE, places=False)
     for facts in (SMALL, LARGE_VECTORS, TableFacts(9, 900 * MB, {})):
-        assert not plan.wants_vectors(facts)
+        assert not plan.wants_vectors(facts, places=False)
+        assert not plan.wants_vectors(facts, places=True)
+
+
+def test_where_rows_have_places_tables_of_megabytes_want_vectors():
+    middle = TableFacts(1, 3 * MB, OURS)
+    assert plan.wants_vectors(middle, places=True)
+    assert not plan.wants_vectors(middle, places=False)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        TableFacts(1, 3 * MB, OURS, partitioned=True),
+        TableFacts(1, 3 * MB, OURS | {"delta.enableChangeDataFeed": "true"}),
+        TableFacts(1, 3 * MB, OURS | {"delta.compatibility.symlinkFormatManifest.enabled": "true"}),
+    ],
+)
+def test_tables_that_cannot_go_by_places_want_none_for_it(facts):
+    assert not plan.wants_vectors(facts, places=True)
 
 
 def test_rows_are_broadcast_by_their_number_and_their_bytes():
