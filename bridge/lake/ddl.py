@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-_LEAST_COMMITS: Final = 30
-"""A checkpoint takes as long as a small commit: with Delta's 10, each tenth commit would take twice as long."""
-_INTERVALS: Final = 16
+_LEAST_COMMITS: Final = 100
+"""A checkpoint takes as long as some small commits. Until the next one, who opens the table reads an entry of some
+kilobytes for each commit."""
+_INTERVALS: Final = 32
 """A table gets one of so many intervals. The tables of a publication often have the same number of commits: if one
 batch wrote all their checkpoints, it would take half as long again, and the next one, which grows meanwhile, too."""
 

@@ -76,8 +76,8 @@ def test_files_of_others_are_not_touched(spark, namespace, left):
 
 def test_tables_with_as_many_commits_do_not_write_their_checkpoints_at_once():
     commits = Counter(checkpoint_interval(f"/lake/public/t{i}") for i in range(160))
-    assert set(commits) == set(range(30, 46))
-    assert max(commits.values()) < 25
+    assert set(commits) <= set(range(100, 132))
+    assert max(commits.values()) < 15
 
 
 def test_a_namespace_is_created_once(spark):

@@ -160,7 +160,7 @@ def test_with_more_jars_deltas_come_first_and_their_archive_is_used(tmp_path, re
 
 
 @pytest.mark.parametrize(
-    ("cores", "users", "options"), [(2, None, launch._COLLECTOR), (3, None, None), (2, "-Xss4m", "-Xss4m")]
+    ("cores", "users", "options"), [(2, None, launch.ON_FEW_CORES), (3, None, None), (2, "-Xss4m", "-Xss4m")]
 )
 def test_the_collector_is_chosen_on_few_cores_unless_the_user_has_options(monkeypatch, cores, users, options):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
