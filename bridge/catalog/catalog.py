@@ -57,11 +57,14 @@ class Catalog:
         self._lock = threading.RLock()
         self.state_dir = path.parent
         self._database = Database(path)
+        self._writer: int | None = None  # the thread that has a transaction
         self._claims: dict[str, str] = {}
         self._advances = catalog_rows.OriginAdvances(self._transaction, self._ready_rels)
         try:
             with self._transaction() as db:
                 schema.migrate(db)
+            # a connection of its own: the threads that only read do not wait for the disk
+            self._reading, self._reader = threading.Lock(), Database(path)
         except StateError:
             self._database.close()
             raise
@@ -69,20 +72,28 @@ class Catalog:
     @contextmanager
     def _transaction(self, *, flush: bool = True) -> Iterator[sqlite3.Connection]:
         with self._lock, self._database.transaction(flush=flush) as db:
-            yield db
+            self._writer = threading.get_ident()
+            try:
+                yield db
+            finally:
+                self._writer = None
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several statements as one transaction, for the modules of this package that keep tables of their own."""
         return self._transaction()
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """The result of a query, for the same modules."""
-        with self._lock, self._database.using() as db:
+        """The result of a query, for the same modules; within a transaction, of what it has written, too."""
+        if self._writer == threading.get_ident():
+            with self._database.using() as db:
+                return db.execute(sql, parameters).fetchall()
+        with self._reading, self._reader.using() as db:
             return db.execute(sql, parameters).fetchall()
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with self._lock, self._reading:
+            self._reader.close()
             self._database.close()
 
     # --- subscription -------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class Database:
         """
         try:
             yield self.connection
+            self._set_held(held=False)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                 self._set_held(held=True)

@@ -326,6 +326,7 @@ class SubscriptionWorker(StreamWorker):
         """Start to count failures from 0 again."""
         self._failures, self._repeats = 0, False
         self._status.progressed()
+        self._commit_log.noted()
 
     def should_continue(self, progress: Progress) -> bool:
         """Whether the stream goes on: not stopped, no other tables to begin with, not caught up."""

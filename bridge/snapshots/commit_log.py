@@ -35,6 +35,9 @@ _AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 1_000
 _LOOK_S: Final = 1.0
 
+_IDLE_S: Final = 60.0
+"""Without a batch, it is looked after this time whether there is a record: of a table that follows from now on."""
+
 _KEEP_S: Final = 30 * 24 * 3600.0
 """Delta's own retention of a table's history (delta.logRetentionDuration)."""
 _PRUNE_EVERY_S: Final = 24 * 3600.0
@@ -73,6 +76,7 @@ class CommitLog:
     log: FilteringBoundLogger
     now_s: Callable[[], float] = time.time
     _stop: threading.Event = field(default_factory=threading.Event)
+    _noted: threading.Event = field(default_factory=threading.Event)  # a batch has left a record since the last look
     _thread: threading.Thread | None = None
     _origin: str = ""  # of whose rows the table is known to have none that the catalog has, too
     _prune_s: float | None = None  # when to prune next
@@ -90,6 +94,7 @@ class CommitLog:
         If the run has caught up, and has nothing more to do, records that are overdue are appended now.
         """
         self._stop.set()
+        self._noted.set()
         self.table.interrupt()
         if self._thread is not None:
             self._thread.join()
@@ -99,6 +104,10 @@ class CommitLog:
                 self.turn()
         except Exception as error:  # noqa: BLE001 - as in `_run`
             self._warn(error)
+
+    def noted(self) -> None:
+        """A batch is durable, and has left a record."""
+        self._noted.set()
 
     def _warn(self, error: Exception) -> None:
         self.log.warning(
@@ -111,14 +120,26 @@ class CommitLog:
         while not self._stop.wait(pause_s):
             pause_s = _LOOK_S
             began_s = time.monotonic()
+            self._noted.clear()
+            if self._stop.is_set():  # since the wait: what it has set is cleared
+                return
             try:
-                if self.turn() and not self._more:
+                if not self.turn():
+                    pause_s = self._until_due_s()
+                elif not self._more:
                     pause_s = max(_LOOK_S, _REST * (time.monotonic() - began_s))
                 self._failed = False
             except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
                 if not self._failed and not self._stop.is_set():
                     self._warn(error)
                 self._failed, self._origin, pause_s = True, "", _AGAIN_S
+
+    def _until_due_s(self) -> float:
+        """How long the oldest record still waits; if there is none, this waits for a batch first."""
+        oldest_s = commits.oldest_s(self.catalog, self.subscription)
+        if oldest_s is not None:
+            return max(_LOOK_S, oldest_s + _EVERY_S - self.now_s())
+        return _EVERY_S if self._noted.wait(_IDLE_S) else _LOOK_S
 
     def turn(self) -> bool:
         """Append the records that have waited long enough; returns whether there were any.
