@@ -10,7 +10,7 @@ A failure is a warning: the table is tried again after as many commits more.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -39,6 +39,13 @@ _EXCESS_FILES: Final = 32
 _LAG_S: Final = 10.0
 _OVERDUE, _URGENT = 4, 32
 """With so many times that number, it is optimized while the lag is at most `_LAG_S`, or whatever the lag is."""
+
+_QUICK_S: Final = 2.0
+_QUICK: Final = 16
+"""So many times, with such a lag, while a table's batches take less than `_QUICK_S`, for all that its files may do."""
+
+_RECENT: Final = 8
+"""The quickest of so many commits says how long they take: a checkpoint or the JVM's collector is no reason."""
 
 _FIRST_LOOK: Final = 8
 """Commits after which a process looks at a table for the first time: an earlier one may have left some debt."""
@@ -118,15 +125,23 @@ class Maintenance:
     log: FilteringBoundLogger
     stopping: Callable[[], bool]
     now_s: Callable[[], float]
+    _last_s: dict[str, deque[float]] = field(default_factory=dict)  # what a table's last batches took
     _commits: Counter[str] = field(default_factory=Counter)  # since the table was last looked at
     _wanted: dict[str, int] = field(default_factory=dict)  # commits before the next look
     _left: dict[str, int] = field(default_factory=dict)  # the excess files that the last OPTIMIZE left over
     _never: set[str] = field(default_factory=set)  # tables that are not ours to maintain
 
-    def committed(self, paths: Iterable[str]) -> None:
-        """A batch that committed to these tables is durable."""
-        if self.policy.tables != "none":
-            self._commits.update(path for path in paths if path not in self._never)
+    def committed(self, paths: Iterable[str], commit_s: float = math.inf) -> None:
+        """A batch that committed to these tables is durable.
+
+        Args:
+            commit_s: How long its commits took.
+        """
+        ours = [path for path in paths if path not in self._never]
+        if ours and self.policy.tables != "none":
+            self._commits.update(ours)
+            for path in set(ours):
+                self._last_s.setdefault(path, deque(maxlen=_RECENT)).append(commit_s)
 
     def interrupt(self) -> None:
         """End the command that runs, if one does: the process is to stop. May be called by any thread."""
@@ -174,7 +189,7 @@ class Maintenance:
         path = max(due & subscribed, key=lambda due_path: self._commits[due_path])
         before = track.rows(self.catalog, self.subscription).get(path, track.MaintainedRow(self.now_s()))
         try:
-            after = self._maintain(path, before, _times(behind_s))
+            after = self._maintain(path, before, behind_s)
         except Exception as error:  # whatever it was, the subscription goes on without
             if outcome.is_lost(error):
                 raise
@@ -190,12 +205,18 @@ class Maintenance:
         track.put(self.catalog, self.subscription, path, after)
 
     def _due(self, behind_s: float | None) -> set[str]:
-        times = _times(behind_s)
         return {
-            path for path, commits in self._commits.items() if commits >= times * self._wanted.get(path, _FIRST_LOOK)
+            path
+            for path, commits in self._commits.items()
+            if commits >= self._times(path, behind_s) * self._wanted.get(path, _FIRST_LOOK)
         }
 
-    def _maintain(self, path: str, before: track.MaintainedRow, times: int) -> track.MaintainedRow:
+    def _times(self, path: str, behind_s: float | None) -> int:
+        """How many times as many files as in an idle stream are a table's debt, with this lag."""
+        quick = min(self._last_s.get(path, ()), default=math.inf) < _QUICK_S
+        return _QUICK if quick and _times(behind_s) == _OVERDUE else _times(behind_s)
+
+    def _maintain(self, path: str, before: track.MaintainedRow, behind_s: float | None) -> track.MaintainedRow:
         debt = self.tables.measure(path)
         if not (debt.created or self.policy.tables == "all"):
             self._never.add(path)
@@ -204,7 +225,7 @@ class Maintenance:
         # what OPTIMIZE leaves over, as the files of partitions, is no debt: else there would never be a VACUUM
         self._left[path] = min(self._left.get(path, 0), max(debt.excess, 0))
         excess = debt.excess - self._left[path]
-        if excess >= times * _EXCESS_FILES:
+        if excess >= self._times(path, behind_s) * _EXCESS_FILES:
             after = self._optimize(path, debt)
             if after is not None:
                 debt, optimized_s = after, self.now_s()
@@ -212,7 +233,7 @@ class Maintenance:
             self._wanted[path] = max(_EXCESS_FILES, debt.excess)
         else:
             self._wanted[path] = max(_EXCESS_FILES - max(excess, 0), _EXCESS_FILES // 4)
-            due_s = (vacuumed_s or before.since_s) + times * _VACUUM_EVERY_S
+            due_s = (vacuumed_s or before.since_s) + _times(behind_s) * _VACUUM_EVERY_S
             if self.policy.retention_h and self.now_s() >= due_s:
                 self.tables.vacuum(path, self.policy.retention_h)
                 vacuumed_s = self.now_s()
@@ -240,7 +261,7 @@ class Maintenance:
 
 
 def _times(behind_s: float | None) -> int:
-    """How many times as many files as in an idle stream are a debt, with this lag."""
+    """How much more seldom tables are maintained than in an idle stream, with this lag."""
     if behind_s is None:
         return 1
     return _OVERDUE if behind_s <= _LAG_S else _URGENT

@@ -11,6 +11,7 @@ is applied instead clears it (`clear_subscription_skip_lsn`).
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -52,8 +53,8 @@ _MANY_ROWS = 10_000
 class Maintenance(Protocol):
     """What is done to tables between batches (`bridge.apply.maintenance`)."""
 
-    def committed(self, paths: Iterable[str]) -> None:
-        """A batch that committed to these tables is durable."""
+    def committed(self, paths: Iterable[str], commit_s: float) -> None:
+        """A batch that committed to these tables, which took so long, is durable."""
 
     def due(self, behind_s: float | None) -> bool:
         """Whether something is to be done with this lag; None for an idle stream."""
@@ -369,7 +370,7 @@ class ApplyWorker:
                 f"did not match skip-LSN {skip_lsn}.",
             )
         if not self._applier.holds:
-            self._durable(batch.end_lsn, batch)
+            self._durable(batch.end_lsn, batch, seconds["commit"])
         self._observer.applied(
             BatchReport(batch.end_lsn, batch.commit_time_us, batch.transactions, batch.rows, len(batch.tables), seconds)
         )
@@ -394,14 +395,14 @@ class ApplyWorker:
             kept_in=str(path),
         )
 
-    def _durable(self, end_lsn: Lsn, batch: Batch | None = None) -> None:
+    def _durable(self, end_lsn: Lsn, batch: Batch | None = None, commit_s: float = math.inf) -> None:
         self._progress.durable(end_lsn)
         self._observer.durable(end_lsn)
         faults.reach("before_confirm")
         self._receiver.confirm()
         self._control.origin_advanced()
         if self._maintenance is not None and batch is not None:
-            self._maintenance.committed(changes.target.path for changes in batch.tables)
+            self._maintenance.committed((changes.target.path for changes in batch.tables), commit_s)
 
     def _idle(self) -> None:
         """Advance the origin past WAL without changes for us, or request a keepalive."""

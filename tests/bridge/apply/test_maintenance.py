@@ -226,6 +226,17 @@ def test_nothing_is_undone_without_spark(catalog, tables, made):
     assert track.standing(catalog, "sub") == OptimizeIntent(PATH, 7)
 
 
+@pytest.mark.parametrize(("seconds", "files"), [((9.0, 1.9, 9.0), 512), ((2.0, 9.0), 128), ((0.1, *[9.0] * 8), 128)])
+def test_under_a_load_whose_commits_are_quick_it_waits_longer(tables, made, seconds, files):
+    """They do not read all files of the table."""
+    for count, optimized in ((files, False), (files + 1, True)):
+        kept, tables.debt = made(), Debt(7, count, 1000, created=True)
+        for commit_s in seconds:
+            kept.committed([PATH] * 1000, commit_s)
+        assert ran(kept, 1.0)
+        assert ("optimize" in tables.calls) is optimized
+
+
 @pytest.mark.parametrize(("behind_s", "days"), [(None, 1), (1.0, 4), (60.0, 32)])
 def test_a_vacuum_once_a_day_when_the_stream_is_idle(tables, made, behind_s, days):
     """And not before there can be anything to delete."""

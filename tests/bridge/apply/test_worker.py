@@ -402,7 +402,8 @@ class MadeMaintenance:
         self.commits: list[str] = []
         self.failure: Exception | None = None
 
-    def committed(self, paths):
+    def committed(self, paths, commit_s):
+        assert commit_s >= 0.0
         self.commits.extend(paths)
 
     def due(self, behind_s):
