@@ -11,7 +11,6 @@ is applied instead clears it (`clear_subscription_skip_lsn`).
 
 from __future__ import annotations
 
-import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -395,7 +394,7 @@ class ApplyWorker:
             kept_in=str(path),
         )
 
-    def _durable(self, end_lsn: Lsn, batch: Batch | None = None, commit_s: float = math.inf) -> None:
+    def _durable(self, end_lsn: Lsn, batch: Batch | None = None, commit_s: float = float("inf")) -> None:
         self._progress.durable(end_lsn)
         self._observer.durable(end_lsn)
         faults.reach("before_confirm")

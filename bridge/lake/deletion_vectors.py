@@ -14,8 +14,6 @@ import numpy as np
 from bridge.spark.session import java_class, scala_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
@@ -45,7 +43,7 @@ class DeletionVectors:
         buffer.asLongBuffer().put(bitmap.toArray())
         return np.frombuffer(buffer.array(), ">i8", count).astype(np.int64)
 
-    def mark(self, marks: Mapping[str, Ints]) -> dict[str, tuple[Any, Any]]:
+    def mark(self, marks: dict[str, Ints]) -> dict[str, tuple[Any, Any]]:
         """Write the deletion vectors of files of which more rows are deleted, all to one file.
 
         Args:

@@ -17,13 +17,11 @@ from bridge.lake.schema import spark_schema, spark_type, target_schema_of
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.targets.location import quoted
-from bridge.targets.target import check_layout
+from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    from bridge.targets.target import Mode, TargetColumn, TargetSchema
 
 VALIDITY: Final = (
     ("valid_from_lsn", pa.int64()),

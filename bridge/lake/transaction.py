@@ -27,8 +27,7 @@ from bridge.spark.session import driver_of, java_class, scala_object
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from bridge.effects.row_places import Ints
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
@@ -187,9 +186,7 @@ class Transaction:
             write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
         return self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags())
 
-    def replace_at(
-        self, marks: Mapping[str, NDArray[np.int64]], rows: DataFrame, counts: MergeCounts
-    ) -> Replaced | None:
+    def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
         """Delete rows by their places, and add others, in a commit that looks like a MERGE.
 
         Args:

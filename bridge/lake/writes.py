@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.lake import location, table, transaction
 from bridge.lake.log.stamp import CommitStamp, stamp_options
@@ -18,7 +18,6 @@ from bridge.targets.location import catalog_parts, quoted, sql_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from bridge.runtime.warehouse import Layout

@@ -19,7 +19,6 @@ from bridge.targets.location import quoted, sql_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.lake.transaction import MergeCounts
     from bridge.targets.target import TargetColumn
 
 
@@ -173,9 +172,10 @@ class BagTable:
         fills = {j: fill for j, fill in zip(self.own, self._fills(), strict=True) if j in self.filled}
         return rows.select(*values, *(fill.alias(self.own[j]) for j, fill in fills.items()))
 
-    def merge(self, source: DataFrame) -> MergeCounts | None:
-        """Commit deletes and puts; None if the table has the batch already."""
-        return merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own, self.filled))
+    def merge(self, source: DataFrame) -> bool:
+        """Commit deletes and puts; False if the table has the batch already."""
+        merged = merge_into(source, self.bag.path, lambda view: merge_statement(view, self.bag, self.own, self.filled))
+        return merged is not None
 
 
 def merge_statement(view: str, bag: Bag, own: Mapping[int, str], filled: Mapping[int, str]) -> str:

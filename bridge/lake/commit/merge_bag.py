@@ -61,7 +61,7 @@ def apply_bag(spark: SparkSession, changes: DataFrame, bag: Bag, *, truncated: b
     keys = [f"k_{i}" for i in bag.places]
     looked_up = counted.filter("copies > 0").select(*keys, "copies")
     merged = target.merge(retry.unless_changed(source, looked_up, _copies(counted.select(*keys), target)))
-    return tally if merged is not None else Tally()
+    return tally if merged else Tally()
 
 
 def _merge_sums(halves: DataFrame, target: BagTable) -> bool:

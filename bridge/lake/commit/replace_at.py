@@ -20,7 +20,7 @@ from bridge.effects.row_places import RowPlaces, as_keys, can_be_key
 from bridge.lake.commit.plan import Outcome
 from bridge.lake.schema import stored_column
 from bridge.lake.source import arrow_source
-from bridge.lake.transaction import MergeCounts, transaction
+from bridge.lake.transaction import MergeCounts, Transaction, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bridge.effects.net_effect import NetEffect
     from bridge.effects.row_places import Ints, Keys
     from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.transaction import Transaction
 
 MOST_BYTES: Final = 32 << 20
 """Of one table's places: two million rows with a bigint key, or 700 000 with a UUID."""
