@@ -123,6 +123,7 @@ class SubscriptionStatus(TypedDict):
     tables: list[TableStatus]
     conflicts: dict[str, int]
     slot: SlotStatus | None
+    commit_interval_s: float
     problems: list[Problem]
     told: NotRequired[dict[str, Any]]
 
@@ -190,6 +191,7 @@ def subscription_status(
         "tables": [_table(rel, copies.get((rel.namespace, rel.name)), maintained.get(rel.path)) for rel in rels],
         "conflicts": notes.conflicts(catalog, name),
         "slot": None if slot is None else _slot(slot),
+        "commit_interval_s": subscription.batch.commit_interval_s,
         "problems": [],
     }
     if told is not None:

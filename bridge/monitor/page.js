@@ -76,7 +76,8 @@ const tablesTable = (tables) => table(plural(tables.length, 'table'), [
   of.maintenance ? count(of.maintenance.files) : '', when(of.maintenance?.optimized), of.path]));
 const summaryOf = (sub) => [h('h2', {}, sub.name), badge(STATES[sub.state] ?? ['warn', '?'], sub.state),
   ...[`lag ${duration(sub.told.lag_s)}, ${size(sub.lag_bytes)}`, `slot ${sub.slot?.wal_status ?? 'unknown'}`,
-    plural(sub.tables.length, 'table')].map((text) => h('span', {}, text))];
+    plural(sub.tables.length, 'table'), sub.commit_interval_s && `a batch every ${duration(sub.commit_interval_s)}`]
+    .filter(Boolean).map((text) => h('span', {}, text))];
 const problemOf = ({level, time, message, hint}) => h('div', {class: LEVELS[level][0]},
   when(time), h('pre', {tabindex: 0}, message + (hint ? `\nHINT:  ${hint}` : '')));
 const factsOf = ({slot, told, ...sub}) => [

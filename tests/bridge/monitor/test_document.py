@@ -39,6 +39,7 @@ KEYS = [
     "tables",
     "conflicts",
     "slot",
+    "commit_interval_s",
     "problems",
 ]
 """The contract's, in its order, and then others."""
@@ -85,6 +86,7 @@ def test_before_the_first_start(shop):
         "tables": [],
         "conflicts": {},
         "slot": None,
+        "commit_interval_s": 0.0,
         "problems": [],
     }
 
@@ -165,6 +167,7 @@ def test_all_that_the_catalog_has(shop):
         ],
         "conflicts": {"delete_missing": 5, "update_missing": 1},
         "slot": None,
+        "commit_interval_s": 0.0,
     }
 
 
