@@ -27,6 +27,10 @@ class TableVersion(NamedTuple):
     version: int
     entry: tuple[int, int]
 
+    def follows(self, other: TableVersion) -> bool:
+        """Whether no other commit is between the two: Delta may have put one before ours."""
+        return self.version == other.version + 1
+
 
 class Kept(Generic[T]):
     """What is kept of tables, for threads that commit to different ones.

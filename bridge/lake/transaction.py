@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -80,9 +81,9 @@ class Replaced(NamedTuple):
     added: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transaction:
-    """A transaction on a Delta table."""
+    """A transaction on a Delta table, whose version, and so what is asked of it, stays as it is."""
 
     _spark: SparkSession
     _log: Any
@@ -112,7 +113,7 @@ class Transaction:
         """The names of the table's columns."""
         return self._schema.names
 
-    @property
+    @cached_property
     def facts(self) -> TableFacts:
         """The table's size and properties."""
         snapshot = self._begun.snapshot()
@@ -141,11 +142,11 @@ class Transaction:
         """The table's folder."""
         return Path(self._log.dataPath().toUri().getPath())
 
-    @property
+    @cached_property
     def _schema(self) -> StructType:
         return StructType.fromJson(json.loads(self._metadata["schemaString"]))
 
-    @property
+    @cached_property
     def deletion_vectors(self) -> DeletionVectors:
         """Those of its files."""
         return DeletionVectors(self._spark, self._log)
@@ -157,9 +158,8 @@ class Transaction:
 
     def append(self, rows: DataFrame) -> None:
         """Add rows, under the table's column names, unless the table has the session's stamp."""
-        write = self._write(rows, self._modes.Append)
-        if not self._has_been_executed(write):
-            written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
+        _, written = self._written(rows, self._modes.Append)
+        if written is not None:
             self._begun.commitIfNeeded(written.actions(), self._operation(self._modes.Append), written.stringTags())
 
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
@@ -172,10 +172,9 @@ class Transaction:
             The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
         last = whole_overwrite(self._log_folder, self.read_version)
-        write = self._write(rows, self._modes.Overwrite if last is None else self._modes.Append)
-        if self._has_been_executed(write):
+        write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
+        if written is None:
             return None
-        written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
         actions = written.actions()
         if last is not None:
             self._begun.readWholeTable()
@@ -197,11 +196,10 @@ class Transaction:
         Returns:
             What it has made; None if Delta leaves the commit out, because the table has the session's stamp.
         """
-        write = self._write(rows, self._modes.Append)
-        if self._has_been_executed(write):
+        _, written = self._written(rows, self._modes.Append)
+        if written is None:
             return None
         self._begun.readWholeTable()  # whoever commits rows or files meanwhile is met
-        written = write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
         marked = self.deletion_vectors.mark(marks)
         others = [action for both in marked.values() for action in both if action is not None]
         self._register(counts)
@@ -244,13 +242,16 @@ class Transaction:
     def _operation(self, mode: Any) -> Any:
         return java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(mode, *(self._none,) * 8)
 
-    def _write(self, rows: DataFrame, mode: Any) -> Any:
-        """Delta's command that writes rows."""
+    def _written(self, rows: DataFrame, mode: Any) -> tuple[Any, Any]:
+        """Delta's command that writes rows, and what it has written; None if the table has the session's stamp."""
         nothing = self._begun.metadata().configuration().empty()
         no_columns = self._begun.metadata().partitionColumns().take(0)
         options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, self._session.sessionState().conf())
-        write, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
-        return write(self._log, mode, options, no_columns, nothing, frame, self._none, self._none, False)
+        command, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
+        write = command(self._log, mode, options, no_columns, nothing, frame, self._none, self._none, False)
+        if self._has_been_executed(write):
+            return write, None
+        return write, write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
 
     def _has_been_executed(self, write: Any) -> bool:
         """Whether the table has the session's stamp.

@@ -64,7 +64,7 @@ def replace_at(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kep
             made = begun.replace_at({places.files[n]: indexes for n, indexes in touched.items()}, rows, counts)
         if made is None:
             return Outcome("left out")
-        if made.version.version == before.version + 1:  # or another commit is in between
+        if made.version.follows(before):
             parts = [_read(begun, file, keyed.key_names[0]) for file in made.added]
             if None not in parts:
                 files = {n: made.files[places.files[n]] for n in touched}
