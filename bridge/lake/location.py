@@ -7,10 +7,11 @@ What depends on whether that is a path or a table of a catalog is here, in `brid
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
+from bridge.lake.log.local_tables import local_folder
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG, Layout
 from bridge.spark.session import driver_of, java_class
@@ -46,6 +47,8 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
         TargetError: There is something else than a Delta table, or Spark does not know the catalog.
     """
     in_catalog = catalog_parts(location) is not None
+    if (folder := local_folder(location)) and driver_of(spark).executors_here and not folder.exists():
+        return None  # to ask Spark for what is not there takes a tenth of a second
     try:
         if in_catalog:
             _look_up(spark, location)
@@ -81,11 +84,15 @@ def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     if not driver_of(spark).is_ours:
         fields = json.loads(read_table(spark, location).schema.json())["fields"]
         return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
-    # Spark's schema of the table lacks what Delta's has
+    metadata = _metadata(spark, location)  # Spark's schema of the table lacks what Delta's has
+    return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
+
+
+def _metadata(spark: SparkSession, location: str) -> dict[str, Any]:
+    """Delta's metadata of a table that was just read, from a driver in this process's JVM."""
     delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
     log = delta_log.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
-    metadata = json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"]
-    return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
+    return dict(json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"])
 
 
 def layout_of(spark: SparkSession, location: str) -> Layout:
@@ -97,6 +104,8 @@ def layout_of(spark: SparkSession, location: str) -> Layout:
 
 def partition_columns(spark: SparkSession, location: str) -> tuple[str, ...]:
     """The partition columns of an existing table. Unlike DESCRIBE DETAIL, it does not look at the table's files."""
+    if driver_of(spark).is_ours:
+        return tuple(_metadata(spark, location)["partitionColumns"])
     names = [row[0] for row in spark.sql(f"DESCRIBE TABLE {sql_name(location)}").collect()]
     if _PARTITIONS not in names:
         return ()

@@ -20,8 +20,8 @@ from pyspark.sql.types import DataType, StructType
 
 from bridge.effects.kept import TableVersion
 from bridge.lake.deletion_vectors import DeletionVectors
-from bridge.lake.log.local_tables import entry_of, local_folder, transactions_of, whole_overwrite
-from bridge.lake.log.stamp import delta_transaction
+from bridge.lake.log.local_tables import entry_of, last_transaction, local_folder, whole_overwrite
+from bridge.lake.log.stamp import delta_transaction, stamp_of
 from bridge.lake.table_facts import TableFacts
 from bridge.spark.session import driver_of, java_class, scala_object
 
@@ -42,8 +42,12 @@ def can_begin(spark: SparkSession, path: str) -> bool:
 
 
 @contextmanager
-def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
-    """Begin a transaction, if `can_begin`: this thread's active one within; what is not committed then is given up."""
+def transaction(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> Iterator[Transaction]:
+    """Begin a transaction, if `can_begin`: this thread's active one within; what is not committed then is given up.
+
+    Args:
+        options: Those of a writer of Delta's, for what is written.
+    """
     session = spark._jsparkSession  # noqa: SLF001
     # Delta takes its settings from the active session
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
@@ -54,7 +58,7 @@ def transaction(spark: SparkSession, path: str) -> Iterator[Transaction]:
     try:
         # by one call: each round trip to the JVM takes its time
         metadata = json.loads(begun.metadata().json())["metaData"]
-        yield Transaction(spark, log, begun, metadata)
+        yield Transaction(spark, log, begun, metadata, options or {})
     finally:
         active.clearActive()
 
@@ -89,6 +93,7 @@ class Transaction:
     _log: Any
     _begun: Any
     _metadata: Mapping[str, Any]  # as Delta's log has it
+    _options: Mapping[str, str]
 
     @property
     def read_version(self) -> int:
@@ -165,13 +170,14 @@ class Transaction:
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
 
-        After an overwrite like this one, which `whole_overwrite` tells, the files that it removes are named. Delta
-        would put the table's state together from its log; for a small table that is half of a commit.
+        After an overwrite like this one, which `whole_overwrite` tells, the files that it removes are named; of a table
+        without files, none. Delta would put the table's state together from its log; for a small table that is half of
+        a commit.
 
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
-        last = whole_overwrite(self._log_folder, self.read_version)
+        last = whole_overwrite(self._log_folder, self.read_version) if self.facts.files else []
         write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
         if written is None:
             return None
@@ -240,32 +246,38 @@ class Transaction:
         return java_class(self._spark, "org.apache.spark.sql.SaveMode")
 
     def _operation(self, mode: Any) -> Any:
-        return java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")(mode, *(self._none,) * 8)
+        user_metadata = java_class(self._spark, "scala.Option").apply(self._options.get("userMetadata"))
+        write = java_class(self._spark, f"{_DELTA}.DeltaOperations$Write")
+        return write(mode, self._none, self._none, user_metadata, *(self._none,) * 5)
 
     def _written(self, rows: DataFrame, mode: Any) -> tuple[Any, Any]:
         """Delta's command that writes rows, and what it has written; None if the table has the session's stamp."""
         nothing = self._begun.metadata().configuration().empty()
         no_columns = self._begun.metadata().partitionColumns().take(0)
-        options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(nothing, self._session.sessionState().conf())
+        given = nothing
+        for key, value in self._options.items():
+            given = given.updated(key, value)
+        options = java_class(self._spark, f"{_DELTA}.DeltaOptions")(given, self._session.sessionState().conf())
         command, frame = java_class(self._spark, f"{_DELTA}.commands.WriteIntoDelta"), rows._jdf  # noqa: SLF001
         write = command(self._log, mode, options, no_columns, nothing, frame, self._none, self._none, False)
-        if self._has_been_executed(write):
+        if self._has_been_executed(write, options):
             return write, None
         return write, write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
 
-    def _has_been_executed(self, write: Any) -> bool:
-        """Whether the table has the session's stamp.
+    def _has_been_executed(self, write: Any, options: Any) -> bool:
+        """Whether the table has the stamp of what is written.
 
-        The version's own commit mostly has the application id: then its number is the last one. Delta would put the
-        table's state together from its log.
+        A recent commit mostly has the application id, or the log is young: then its entries tell the last number. Delta
+        would put the table's state together from its log.
         """
-        stamp = delta_transaction(self._spark)
+        stamp = stamp_of(self._options) or delta_transaction(self._spark)
         if stamp is None:
             return False
         app_id, number = stamp
-        last = transactions_of(self._log_folder, self.read_version).get(app_id)
+        last = last_transaction(self._log_folder, self.read_version, app_id)
         if last is None:
-            return bool(write.hasBeenExecuted(self._begun, self._session, self._none))
+            given = java_class(self._spark, "scala.Option").apply(options)
+            return bool(write.hasBeenExecuted(self._begun, self._session, given))
         self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
         return last >= number
 

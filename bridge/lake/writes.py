@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from bridge.lake import location, table, transaction
 from bridge.lake.log.stamp import CommitStamp, stamp_options
 from bridge.lake.transaction import MergeCounts
+from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql.types import StructType
-
-    from bridge.runtime.warehouse import Layout
 
 ONE_FILE_ROWS: Final = 50_000
 """Up to this many rows are appended as one file, not as one for each core."""
@@ -31,8 +30,8 @@ _RECENT: Final = 100
 
 def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = None) -> None:
     """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
-    if options is None and transaction.can_begin(rows.sparkSession, path):
-        with transaction.transaction(rows.sparkSession, path) as begun:
+    if transaction.can_begin(rows.sparkSession, path):
+        with transaction.transaction(rows.sparkSession, path, options) as begun:
             if begun.read_version >= 0 and begun.takes(rows):
                 begun.append(rows)
                 return
@@ -85,6 +84,11 @@ def _overwrite_keeping(rows: DataFrame, path: str, options: Mapping[str, str], l
         types, filled = location.read_table(rows.sparkSession, path).schema, location.filled_of(rows.sparkSession, path)
         nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
         rows = rows.withColumns(nulls)
+    if layout == NO_LAYOUT and transaction.can_begin(rows.sparkSession, path):
+        with transaction.transaction(rows.sparkSession, path, options) as begun:
+            if begun.read_version >= 0 and begun.takes(rows):
+                begun.overwrite(rows)
+                return
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}
     _overwrite(rows, path, {**options, **condition})
 

@@ -185,14 +185,25 @@ def info_of(entry: Path) -> dict[str, Any]:
         return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
-def transactions_of(log: Path, version: int) -> dict[str, int]:
-    """The application ids of a version's commit, and their numbers; none if the entry is not there."""
-    try:
-        with entry_of(log, version).open(encoding="utf-8") as lines:
-            actions = [json.loads(line) for line in lines if line.startswith('{"txn":')]
-            return {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+_RECENT = 8
+
+
+def last_transaction(log: Path, version: int, app_id: str) -> int | None:
+    """The number of an application id's last transaction in a version, by its last few commits.
+
+    Returns:
+        -1 if the whole log is so young, and has none; None if these commits do not tell.
+    """
+    for recent in range(version, max(-1, version - _RECENT), -1):
+        try:
+            with entry_of(log, recent).open(encoding="utf-8") as lines:
+                actions = [json.loads(line)["txn"] for line in lines if line.startswith('{"txn":')]
+            numbers = [int(action["version"]) for action in actions if action["appId"] == app_id]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if numbers:
+            return max(numbers)
+    return -1 if version < _RECENT else None
 
 
 _MOST_BYTES = 1 << 20  # of an entry that `whole_overwrite` reads

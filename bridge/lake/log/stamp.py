@@ -12,7 +12,7 @@ from bridge.spark import outcome, session
 from protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -134,10 +134,18 @@ def copy_stamp(spark: SparkSession, other: SparkSession) -> None:
             other.conf.set(key, value)
 
 
+_APP_ID, _VERSION = "txnAppId", "txnVersion"
+
+
 def stamp_options(stamp: CommitStamp) -> dict[str, str]:
     """The options of a writer that stamp its commit, outside of `stamped`."""
     return {
-        "txnAppId": stamp.txn_app_id_in_delta,
-        "txnVersion": str(stamp.txn_version),
+        _APP_ID: stamp.txn_app_id_in_delta,
+        _VERSION: str(stamp.txn_version),
         "userMetadata": stamp.user_metadata,
     }
+
+
+def stamp_of(options: Mapping[str, str]) -> tuple[str, int] | None:
+    """Delta's application id and transaction version of a writer's options; None if they stamp nothing."""
+    return (options[_APP_ID], int(options[_VERSION])) if _APP_ID in options else None
