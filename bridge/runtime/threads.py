@@ -10,6 +10,7 @@ A value can be asked for in a thread of its own (`Latest`): an answer that does 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import sys
@@ -129,6 +130,77 @@ def detached(call: Callable[[], T], name: str) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return answer
+
+
+# --- One thread in which many do something now and then ---------------------------------------------------------------
+
+
+class Turns:
+    """A thread of the process in which each of many has its turns, one at a time. It is there while somebody is.
+
+    Args:
+        name: The thread's name.
+        rest: After a turn the thread rests so many times as long as that took, so that turns which are due at the same
+            time do not take all cores.
+    """
+
+    def __init__(self, name: str, rest: float) -> None:
+        self._name, self._rest = name, rest
+        self._changed = threading.Condition()
+        self._due_s: dict[Callable[[], float], float] = {}
+        self._under_way: Callable[[], float] | None = None
+        self._runs = False
+
+    def begin(self, turn: Callable[[], float], first_s: float) -> None:
+        """Call `turn` after `first_s`, and then again and again: it returns after how many seconds. It must not raise.
+
+        The thread must not be held up by what may last for ever.
+        """
+        with self._changed:
+            self._due_s[turn] = time.monotonic() + first_s
+            self._changed.notify_all()
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def within(self, turn: Callable[[], float], seconds: float) -> None:
+        """Have a turn that has begun, and not ended, come that soon."""
+        with self._changed:
+            if turn in self._due_s:
+                self._due_s[turn] = min(self._due_s[turn], time.monotonic() + seconds)
+                self._changed.notify_all()
+
+    def end(self, turn: Callable[[], float]) -> None:
+        """Call `turn` no more; wait for the end of a call that is under way."""
+        with self._changed:
+            self._due_s.pop(turn, None)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._under_way != turn)
+
+    def _run(self) -> None:
+        rests_until_s = 0.0
+        while (turn := self._next(rests_until_s)) is not None:
+            began_s = time.monotonic()
+            after_s = turn()
+            ended_s = time.monotonic()
+            rests_until_s = ended_s + self._rest * (ended_s - began_s)
+            with self._changed:
+                self._under_way = None
+                self._changed.notify_all()
+            self.within(turn, after_s)
+
+    def _next(self, rests_until_s: float) -> Callable[[], float] | None:
+        """Wait for the next turn; None if nobody is left."""
+        with self._changed:
+            while self._due_s:
+                turn = min(self._due_s, key=self._due_s.__getitem__)
+                wait_s = max(self._due_s[turn], rests_until_s) - time.monotonic()
+                if wait_s <= 0:
+                    self._due_s[turn], self._under_way = math.inf, turn
+                    return turn
+                self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
+            self._runs = False
+            return None
 
 
 # --- When a subscription's worker has last made progress, or had nothing to do ----------------------------------------

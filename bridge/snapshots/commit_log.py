@@ -1,5 +1,7 @@
 """Appends what batches have made durable to `<warehouse>/pgbridge/commits`, in a thread beside the batches.
 
+It is one thread for all subscriptions: hundreds that begin at the same time would keep batches waiting for minutes.
+
 The catalog has each batch as a record, written with the origin's LSN; so nothing is lost if this thread lags, fails or
 is killed, and batches never wait for it. Versions come from the tables' own histories: the latest version before the
 first commit of a later batch. If the table of commits is lost, its rows come from there, too.
@@ -7,12 +9,12 @@ first commit of a later batch. If the table of commits is lost, its rows come fr
 
 from __future__ import annotations
 
-import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bridge.catalog import commits
+from bridge.runtime.threads import Turns
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ _EVERY_S: Final = 10.0
 """A record waits so long for others, because each append is a commit."""
 
 _REST: Final = 50
-"""Between two appends the thread rests so many times as long as the first took: it takes 2 % of a core at most."""
+"""Between two appends a subscription rests so many times as long as the first took: 2 % of a core at most."""
+
+_TURNS: Final = Turns("commits", rest=4)
 
 _OVERDUE_S: Final = 300.0
 """Records that are older are appended at the end of a run, too: runs that only catch up may all be short."""
@@ -66,7 +70,7 @@ class CommitsTable(Protocol):
         """End what is under way; the next start finds out how far it came."""
 
 
-@dataclass
+@dataclass(eq=False)
 class CommitLog:
     """Appends the records of one subscription. `now_s` gives the time in seconds since 1970."""
 
@@ -75,29 +79,25 @@ class CommitLog:
     table: CommitsTable
     log: FilteringBoundLogger
     now_s: Callable[[], float] = time.time
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _noted: threading.Event = field(default_factory=threading.Event)  # a batch has left a record since the last look
-    _thread: threading.Thread | None = None
+    _stopping: bool = False
+    _idle: bool = False  # no record waits
     _origin: str = ""  # of whose rows the table is known to have none that the catalog has, too
     _prune_s: float | None = None  # when to prune next
     _failed: bool = False
     _more: bool = False  # records are left that one turn does not take
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name=f"commits {self.subscription}", daemon=True)
-        self._thread.start()
+        """Begin to append."""
+        _TURNS.begin(self._again, _EVERY_S)  # the first batches go first
 
     def stop(self, *, caught_up: bool = False) -> None:
-        """End the thread after the append under way; what is left is appended after the next start.
+        """End after the append under way, which is cut short; what is left is appended after the next start.
 
         If the run has caught up, and has nothing more to do, records that are overdue are appended now.
         """
-        self._stop.set()
-        self._noted.set()
+        self._stopping = True
         self.table.interrupt()
-        if self._thread is not None:
-            self._thread.join()
+        _TURNS.end(self._again)
         try:
             oldest_s = commits.oldest_s(self.catalog, self.subscription)
             if caught_up and oldest_s is not None and oldest_s < self.now_s() - _OVERDUE_S:
@@ -107,7 +107,9 @@ class CommitLog:
 
     def noted(self) -> None:
         """A batch is durable, and has left a record."""
-        self._noted.set()
+        if self._idle:
+            self._idle = False
+            _TURNS.within(self._again, _EVERY_S)
 
     def _warn(self, error: Exception) -> None:
         self.log.warning(
@@ -115,31 +117,30 @@ class CommitLog:
             error=str(error).partition("\n")[0],
         )
 
-    def _run(self) -> None:
-        pause_s = _EVERY_S  # the first batches go first
-        while not self._stop.wait(pause_s):
-            pause_s = _LOOK_S
-            began_s = time.monotonic()
-            self._noted.clear()
-            if self._stop.is_set():  # since the wait: what it has set is cleared
-                return
-            try:
-                if not self.turn():
-                    pause_s = self._until_due_s()
-                elif not self._more:
-                    pause_s = max(_LOOK_S, _REST * (time.monotonic() - began_s))
-                self._failed = False
-            except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
-                if not self._failed and not self._stop.is_set():
-                    self._warn(error)
-                self._failed, self._origin, pause_s = True, "", _AGAIN_S
+    def _again(self) -> float:
+        """Append what is due; returns after how many seconds to look again."""
+        began_s = time.monotonic()
+        self._idle = False
+        if self._stopping:
+            return _AGAIN_S
+        try:
+            due = self.turn()
+            self._failed = False
+            return self._until_due_s() if not due or self._more else max(_LOOK_S, _REST * (time.monotonic() - began_s))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
+            if not self._failed and not self._stopping:
+                self._warn(error)
+            self._failed, self._origin = True, ""
+            return _AGAIN_S
 
     def _until_due_s(self) -> float:
-        """How long the oldest record still waits; if there is none, this waits for a batch first."""
+        """How long the oldest record still waits; if there is none, the next one says so."""
+        self._idle = True  # before it is looked for a record: `noted` comes after it
         oldest_s = commits.oldest_s(self.catalog, self.subscription)
-        if oldest_s is not None:
-            return max(_LOOK_S, oldest_s + _EVERY_S - self.now_s())
-        return _EVERY_S if self._noted.wait(_IDLE_S) else _LOOK_S
+        if oldest_s is None:
+            return _IDLE_S
+        self._idle = False
+        return max(_LOOK_S, oldest_s + _EVERY_S - self.now_s())
 
     def turn(self) -> bool:
         """Append the records that have waited long enough; returns whether there were any.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import structlog
@@ -148,6 +149,24 @@ def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
         log.stop()
     assert (logged[0]["log_level"], logged[0]["error"]) == ("warning", "no store")
     assert sum(one["log_level"] == "warning" for one in logged) == 1  # not each time
+
+
+def test_a_batch_ends_the_wait_of_a_log_without_records(catalog, monkeypatch):
+    for name in ("_EVERY_S", "_LOOK_S"):
+        monkeypatch.setattr(f"bridge.snapshots.commit_log.{name}", 0.01)
+    monkeypatch.setattr("bridge.snapshots.commit_log._REST", 0)
+    rows = Rows()
+    log = log_of(catalog, rows)
+    log.start()
+    for number in (1, 2, 3):
+        assert rows.appended.wait(10)
+        rows.appended.clear()
+        assert rows.numbers[-1] == number
+        while not log._idle:
+            time.sleep(0.001)
+        batch(catalog, 0x10 + number)
+        log.noted()
+    log.stop()
 
 
 ORIGIN = "pgbridge/1/sub/inc"
