@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructType
 
 from bridge.effects.kept import TableVersion
 from bridge.lake.deletion_vectors import DeletionVectors
-from bridge.lake.log.local_tables import entry_of, last_transaction, local_folder, whole_overwrite
+from bridge.lake.log.local_tables import entry_of, identity, last_transaction, local_folder, whole_overwrite
 from bridge.lake.log.stamp import delta_transaction, stamp_of
 from bridge.lake.table_facts import TableFacts
 from bridge.spark.session import driver_of, java_class, scala_object
@@ -52,15 +52,49 @@ def transaction(spark: SparkSession, path: str, options: Mapping[str, str] | Non
     # Delta takes its settings from the active session
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
     log = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
+    folder = Path(log.logPath().toUri().getPath())
     active = scala_object(spark, f"{_DELTA}.OptimisticTransaction")
-    begun = log.startTransaction()
+    begun, hint = _begun(spark, log, folder)
     active.setActive(begun)
     try:
         # by one call: each round trip to the JVM takes its time
         metadata = json.loads(begun.metadata().json())["metaData"]
-        yield Transaction(spark, log, begun, metadata, options or {})
+        yield Transaction(spark, log, begun, metadata, options or {}, folder, hint)
     finally:
         active.clearActive()
+
+
+class _Latest(NamedTuple):
+    """The end of a table's log after a commit of this process, as `identity` has its files.
+
+    Attributes:
+        version: The version.
+        entry: Its entry.
+        hint: What Delta writes after a checkpoint, as it was when Delta last listed the log.
+    """
+
+    version: int
+    entry: tuple[int, int] | None
+    hint: tuple[int, int] | None
+
+
+_latest: Final[dict[Path, _Latest]] = {}  # by the folder of the log
+
+
+def _begun(spark: SparkSession, log: Any, folder: Path) -> tuple[Any, tuple[int, int] | None]:
+    """Begin a transaction on the latest version; returns it with the hint of `_Latest`.
+
+    Delta lists the log to find that version: all of it, on a local disk. Its own snapshot is of the latest one if that
+    is a commit of this process, the table was not replaced since, and there is no entry after it. After a checkpoint
+    Delta lists: its snapshot would begin with the one before for ever.
+    """
+    none, hint = java_class(spark, "scala.Option").empty(), identity(folder / "_last_checkpoint")
+    latest = _latest.get(folder)
+    if latest is not None and latest == (latest.version, identity(entry_of(folder, latest.version)), hint):
+        snapshot = log.unsafeVolatileSnapshot()
+        if snapshot.version() == latest.version and not entry_of(folder, latest.version + 1).exists():
+            return log.startTransaction(none, java_class(spark, "scala.Option").apply(snapshot)), hint
+    return log.startTransaction(none, none), hint
 
 
 class MergeCounts(NamedTuple):
@@ -94,6 +128,8 @@ class Transaction:
     _begun: Any
     _metadata: Mapping[str, Any]  # as Delta's log has it
     _options: Mapping[str, str]
+    _log_folder: Path
+    _hint: tuple[int, int] | None
 
     @property
     def read_version(self) -> int:
@@ -106,12 +142,10 @@ class Transaction:
         return self._version(self.read_version)
 
     def _version(self, number: int) -> TableVersion:
-        entry = entry_of(self._log_folder, number).stat()
-        return TableVersion(self._metadata["id"], number, (entry.st_ino, entry.st_mtime_ns))
-
-    @property
-    def _log_folder(self) -> Path:
-        return Path(self._log.logPath().toUri().getPath())
+        entry = identity(entry_of(self._log_folder, number))
+        if entry is None:
+            raise FileNotFoundError(entry_of(self._log_folder, number))
+        return TableVersion(self._metadata["id"], number, entry)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -165,7 +199,7 @@ class Transaction:
         """Add rows, under the table's column names, unless the table has the session's stamp."""
         _, written = self._written(rows, self._modes.Append)
         if written is not None:
-            self._begun.commitIfNeeded(written.actions(), self._operation(self._modes.Append), written.stringTags())
+            self._commit(written.actions(), self._operation(self._modes.Append), written.stringTags())
 
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
@@ -283,7 +317,9 @@ class Transaction:
 
     def _commit(self, actions: Any, operation: Any, tags: Any) -> TableVersion:
         committed = self._begun.commitIfNeeded(actions, operation, tags)
-        return self._version(committed.get() if committed.isDefined() else self.read_version)
+        version = int(committed.get()) if committed.isDefined() else self.read_version
+        _latest[self._log_folder] = _Latest(version, identity(entry_of(self._log_folder, version)), self._hint)
+        return self._version(version)
 
     def _with_others(self, actions: Any, others: Sequence[Any]) -> Any:
         """A commit's actions, and others."""

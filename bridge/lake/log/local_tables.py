@@ -9,13 +9,15 @@ The log in a local folder tells a table's version at no cost.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import os
 import re
+import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from bridge.runtime import errors, process, remedies
@@ -26,15 +28,33 @@ if TYPE_CHECKING:
 _MANY = 200
 """With more new files than this, one syncfs takes less time than an fsync of each."""
 
+_MOST_BYTES = 1 << 20
+"""A larger entry of a log is not read as a whole."""
+
 _SYNCFS_TELLS = (5, 8)
 """Since this version of Linux, syncfs tells of files that could not be written; before, it never does: syncfs(2)."""
 
 
+class _Flushed(NamedTuple):
+    """What was flushed of a table.
+
+    Attributes:
+        version: Up to this version.
+        entry: The inode and the time of the version's entry: another table at the path has others.
+        checkpoint: The version of the last checkpoint; -1 for none.
+    """
+
+    version: int
+    entry: tuple[int, int]
+    checkpoint: int
+
+
 class LocalTables:
-    """Remembers which files of local Delta tables were flushed.
+    """Remembers up to which versions local Delta tables were flushed.
 
     Delta never writes to a file again (except the hint `_last_checkpoint`, which readers can do without), so each file
-    is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's checksums of all these.
+    is flushed once: data, deletion vectors, the log, its checkpoints, and Hadoop's checksums of all these. The log says
+    which files a version has: to look for new ones among all would take the longer, the older a table is.
 
     Args:
         place_of: Returns the path or URI of the files of the table at a location; None if there is none.
@@ -43,13 +63,14 @@ class LocalTables:
 
     def __init__(self, place_of: Callable[[str], str | None] = str) -> None:
         self._place_of = place_of
-        self._flushed: dict[Path, frozenset[str]] = {}
+        self._flushed: dict[Path, _Flushed] = {}
 
     def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
         """Flush all that was committed to these tables before the call, so that it survives a power cut.
 
-        A table's whole file system is flushed the first time, because an earlier process may have left files unflushed,
-        and if many files are new. Where the kernel would not tell of an error then, each file is flushed instead.
+        A table's whole file system is flushed the first time, because an earlier process may have left files unflushed;
+        if many files are new; and if the log does not tell them, as after a table was put back from a backup. Where the
+        kernel would not tell of an error then, each file is flushed instead.
 
         Args:
             paths: Delta tables; those that are not on a local file system, or do not exist, are ignored.
@@ -63,17 +84,17 @@ class LocalTables:
         for folder in filter(None, (local_folder(place) for place in map(self._place_of, paths) if place is not None)):
             if not folder.is_dir():
                 continue
-            files = frozenset(_files(folder))  # files that are written from here on are left to the next call
-            flushed = self._flushed.get(folder)
+            flushed, now = self._flushed.pop(folder, None), _state(folder / "_delta_log")
             if not begun:
                 begin()
                 begun = True
             try:
-                new = files - (flushed or frozenset())
-                if _syncfs_tells() and (flushed is None or len(new) > _MANY):
+                # what is committed from here on is left to the next call
+                new = None if flushed is None or now is None else _new_files(folder, flushed, now)
+                if _syncfs_tells() and (new is None or len(new) > _MANY):
                     _flush_file_system(folder)
                 else:
-                    _flush(folder, new, folders_above=flushed is None)
+                    _flush(folder, _files(folder) if new is None else new, folders_above=new is None)
             except OSError as error:
                 raise errors.StateError(
                     f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
@@ -81,7 +102,8 @@ class LocalTables:
                     "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
                     f"repair: {remedies.resync('SUB', 'TABLE')}",
                 ) from error
-            self._flushed[folder] = files
+            if now is not None:
+                self._flushed[folder] = now
 
 
 def local_folder(path: str) -> Path | None:
@@ -101,6 +123,73 @@ def real_location(path: str) -> str:
 def _files(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
         yield from (f"{parent}/{name}" for name in names)
+
+
+def _state(log: Path) -> _Flushed | None:
+    """A table as it is now; None if it has no version."""
+    if (version := latest_version(log)) < 0:
+        return None
+    if (entry := identity(entry_of(log, version))) is None:
+        return None
+    checkpoint = _checkpoint(log)
+    return _Flushed(version, entry, -1 if checkpoint is None else checkpoint)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """The inode and the time of a file's last change in nanoseconds; None if there is none.
+
+    A file that was put in place of another has others, also if it has the same content.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None:
+    """All files that versions after `before` have, up to `now`; None if the log does not tell them."""
+    log, files = folder / "_delta_log", set[str]()
+    try:
+        if identity(entry_of(log, before.version)) != before.entry:
+            return None
+        for version in range(before.version + 1, now.version + 1):
+            entry = entry_of(log, version)
+            if entry.stat().st_size > _MOST_BYTES:
+                return None  # to flush everything takes less time than to read it
+            files.update((f"{log}/{entry.name}", f"{log}/{version:020}.crc"))
+            files.update(f"{folder}/{name}" for name in _named(entry))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if now.checkpoint != before.checkpoint:
+        if (log / "_sidecars").exists():
+            return None
+        names = (file.name for file in log.glob("*.checkpoint.*") if file.name[:20].isdigit())
+        files.update(f"{log}/{name}" for name in names if int(name[:20]) > before.checkpoint)
+    hidden = (path.rpartition("/") for path in files)
+    return files | {f"{parent}/.{name}.crc" for parent, _, name in hidden if not name.startswith(".")}
+
+
+def _named(entry: Path) -> Iterator[str]:
+    """The files that a version adds, relative to the table; a clone's are another table's."""
+    for line in entry.read_text(encoding="utf-8").split("\n"):  # a text in it may have other ends of lines
+        action = json.loads(line) if line.startswith(('{"add":', '{"cdc":')) else {}
+        for file in action.values():
+            if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
+                yield unquote(file["path"])
+            if (vector := file.get("deletionVector")) and vector["storageType"] == "u":
+                yield vector_file(vector["pathOrInlineDv"])
+
+
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_PYTHONS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+
+
+def vector_file(prefix_and_uuid: str) -> str:
+    """The file of a deletion vector, relative to its table. See: "Deletion Vector Descriptor Schema" in PROTOCOL.md."""
+    prefix, encoded = prefix_and_uuid[:-20], prefix_and_uuid[-20:]
+    name = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(bytes.maketrans(_Z85, _PYTHONS))))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
 def _syncfs_tells() -> bool:
@@ -204,9 +293,6 @@ def last_transaction(log: Path, version: int, app_id: str) -> int | None:
         if numbers:
             return max(numbers)
     return -1 if version < _RECENT else None
-
-
-_MOST_BYTES = 1 << 20  # of an entry that `whole_overwrite` reads
 
 
 def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:

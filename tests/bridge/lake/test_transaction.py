@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
+from bridge.lake.log.local_tables import entry_of
 from bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts
@@ -180,3 +182,55 @@ def test_what_is_not_committed_is_given_up(spark, path):
         raise KeyError
     append_rows(spark.range(1).toDF("id"), path)
     assert table_version(spark, path) == 2
+
+
+def begun_at(spark, path):
+    with transaction(spark, path) as begun:
+        return begun.read_version
+
+
+def test_after_a_commit_of_this_process_the_log_is_not_listed(spark, path):
+    """A listing would find the entry that is too far ahead, and fail."""
+    assert overwritten(spark, path, 1) is not None
+    version = table_version(spark, path)
+    entry_of(Path(path, "_delta_log"), version + 5).write_text("")
+    assert begun_at(spark, path) == version
+
+
+def test_what_others_have_committed_is_found(spark, path):
+    assert overwritten(spark, path, 1) is not None
+    version = table_version(spark, path)
+    append_rows(fork(spark).range(5).toDF("id"), path)
+    assert begun_at(spark, path) == version + 1
+    folder = Path(path, "_delta_log")
+    shutil.copy(entry_of(folder, version + 1), entry_of(folder, version + 2))  # by another process
+    assert begun_at(spark, path) == version + 2
+
+
+def test_a_table_that_was_put_back_or_made_again_is_found(spark, path, tmp_path):
+    backup = tmp_path / "backup"
+    shutil.copytree(path, backup)
+    version = table_version(spark, path)
+    for put_back in (backup, backup):
+        assert overwritten(spark, path, version) is not None
+        shutil.rmtree(path)
+        shutil.copytree(put_back, path)
+        assert begun_at(spark, path) == version
+    assert overwritten(spark, path, version + 1) is not None
+    shutil.rmtree(path)
+    create_table(spark, path, spark.range(1).schema)
+    for _ in range(version + 1):
+        append_rows(spark.range(1).toDF("id"), path)
+    assert begun_at(spark, path) == version + 1
+    assert ids(spark, path) == [0] * (version + 1)
+
+
+def test_after_a_checkpoint_the_snapshot_begins_with_it(spark, tmp_path):
+    path = str(tmp_path / "t")
+    create_table(spark, path, spark.range(1).schema)
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '4')").collect()
+    for number in range(1, 10):
+        assert overwritten(spark, path, number) is not None
+    with transaction(spark, path) as begun:
+        assert begun._begun.snapshot().logSegment().checkpointProvider().version() == 8
+        assert begun.read_version == 10

@@ -15,6 +15,7 @@ from itertools import chain, combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -240,40 +241,116 @@ def test_a_flush_that_succeeds_after_one_that_failed_is_not_believed(
     assert content(spark, Target("public", "copy", str(copy), target.schema)) == rows
 
 
-def test_each_file_is_flushed_once_and_its_folders_after_it(disk, tmp_path):
-    table = tmp_path / "t"
-    (table / "_delta_log").mkdir(parents=True)
+def committed(table, version, *names, **more):
+    """Make files of a table, with Hadoop's checksums, and a version that adds them."""
+    log = table / "_delta_log"
+    actions = [{"commitInfo": {}}, *({"add": {"path": quote(name), **more}} for name in names)]
+    entry = f"_delta_log/{version:020}.json"
+    for name in (*names, entry, entry.replace(".json", ".crc")):
+        path = table / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.crc").touch()
+        path.touch()
+    entry_of(log, version).write_text("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions))
+
+
+@pytest.fixture
+def table(tmp_path):
+    committed(tmp_path / "t", 0)
+    return tmp_path / "t"
+
+
+def test_each_file_is_flushed_once_and_its_folders_after_it(disk, table):
     tables = LocalTables()
     tables.flush([str(table)])
     assert disk.calls == [table]
-    for name in ("a.parquet", ".a.parquet.crc", "p=1/b.parquet", "_delta_log/0.json"):
-        (table / name).parent.mkdir(exist_ok=True)
-        (table / name).touch()
+    committed(table, 1, "a.parquet", "p=%20 1/b.parquet")
+    (table / "of nobody's commit.parquet").touch()
     disk.calls.clear()
     tables.flush([table.as_uri()])
-    assert set(disk.calls[-3:]) == {table / "p=1", table / "_delta_log", table}
+    assert set(disk.calls[-3:]) == {table / "p=%20 1", table / "_delta_log", table}
     assert disk.calls[-1] == table
-    assert len(disk.calls) == 7
+    assert len(disk.calls) == 4 + 4 + 3
     disk.calls.clear()
     tables.flush([str(table)])
     assert disk.calls == []
 
 
-def test_a_file_that_goes_meanwhile_is_passed_over(disk, monkeypatch, tmp_path):
+@pytest.mark.parametrize("prefixes", ["true", "false"])
+def test_deletion_vectors_changes_and_checkpoints_are_flushed_too(spark, disk, tmp_path, prefixes):
+    """All files that Delta itself makes."""
+    path = tmp_path / "t"
+    properties = {
+        "enableDeletionVectors": "true",
+        "enableChangeDataFeed": "true",
+        "checkpointInterval": "2",
+        "randomizeFilePrefixes": prefixes,
+    }
+    listed = ", ".join(f"'delta.{key}' = '{value}'" for key, value in properties.items())
+    columns = "(id long, p string) USING delta PARTITIONED BY (p)"
+    spark.sql(f"CREATE TABLE delta.`{path}` {columns} TBLPROPERTIES ({listed})").collect()
     tables = LocalTables()
-    tables.flush([str(tmp_path)])
-    monkeypatch.setattr(local_tables, "_files", lambda folder: [f"{folder}/gone"])
-    tables.flush([str(tmp_path)])
-    assert disk.calls == [tmp_path]
+    tables.flush([str(path)])
+    for number in range(3):
+        frame = spark.range(9).selectExpr("id", f"'a /%{number}' AS p").coalesce(1)
+        frame.write.format("delta").mode("append").save(str(path))
+        spark.sql(f"UPDATE delta.`{path}` SET id = -1 WHERE id = {number}").collect()
+        disk.calls.clear()
+        tables.flush([str(path)])
+        assert path not in disk.calls[:-1]  # not by the whole file system
+        files = {file for file in path.rglob("*") if file.is_file() and "_last_checkpoint" not in file.name}
+        assert files - disk.contents == set()
+        assert {file.parent for file in files} <= disk.names | {path}
+    assert any("deletion_vector" in file.name for file in disk.contents)
+    assert any(file.name.startswith("cdc-") for file in disk.contents)
+    assert any(".checkpoint" in file.name for file in disk.contents)
 
 
-def test_of_many_files_the_whole_file_system_is_flushed(disk, tmp_path):
+def test_a_file_that_goes_meanwhile_is_passed_over(disk, table):
     tables = LocalTables()
-    tables.flush([str(tmp_path)])
-    for number in range(1000):
-        (tmp_path / str(number)).touch()
-    tables.flush([str(tmp_path)])
-    assert disk.calls == [tmp_path, tmp_path]
+    tables.flush([str(table)])
+    committed(table, 1, "gone")
+    (table / "gone").unlink()
+    tables.flush([str(table)])
+    assert (table / ".gone.crc") in disk.contents
+
+
+def a_large_entry(table):
+    committed(table, 1)
+    with entry_of(table / "_delta_log", 1).open("a") as entry:
+        entry.write("x" * (1 << 20))
+
+
+def another_table(table):
+    shutil.rmtree(table)
+    committed(table, 0)
+    committed(table, 1)
+
+
+def sidecars(table):
+    committed(table, 1)
+    (table / "_delta_log" / "_sidecars").mkdir()
+    (table / "_delta_log" / "_last_checkpoint").write_text('{"version": 1}')
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: committed(table, 1, *map(str, range(300))),
+        a_large_entry,
+        another_table,
+        sidecars,
+        lambda table: entry_of(table / "_delta_log", 0).rename(entry_of(table / "_delta_log", 5)),
+        lambda table: (committed(table, 1), entry_of(table / "_delta_log", 1).write_text('{"add":{}}')),
+    ],
+    ids=["many files", "a large entry", "another table", "sidecars", "a log that was cut", "an unreadable entry"],
+)
+def test_the_whole_file_system_is_flushed_where_that_is_quicker_or_the_log_does_not_tell(disk, table, change):
+    tables = LocalTables()
+    tables.flush([str(table)])
+    change(table)
+    tables.flush([str(table)])
+    assert disk.calls == [table, table]
 
 
 @pytest.mark.parametrize(
@@ -291,30 +368,30 @@ def test_a_kernel_whose_syncfs_tells_of_no_error_flushes_each_file(disk, monkeyp
     """At the first flush with the folders above, which the table's own is new in; and whatever the number of files."""
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
     table = tmp_path / "lake" / "t"
-    table.mkdir(parents=True)
+    committed(table, 0)
     above = sum(folder.stat().st_dev == table.stat().st_dev for folder in table.parents)
     tables = LocalTables()
     for flush in range(2):
-        for number in range(300):
-            (table / f"{flush}-{number}").touch()
+        committed(table, flush + 1, *(f"{flush}-{number}" for number in range(300)))
         disk.calls.clear()
         tables.flush([str(table)])
         assert (disk.calls == [table]) is tells
         assert disk.after_power_cut(tmp_path, tmp_path.with_name("copy")).joinpath("lake/t", f"{flush}-299").exists()
-        assert len(disk.calls) == (1 if tells else 301 if flush else 301 + above)
+        files = sum(file.is_file() for file in table.rglob("*"))
+        assert len(disk.calls) == (1 if tells else 604 + 2 if flush else files + 2 + above)
 
 
-def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tmp_path):
+def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, table):
     tables = LocalTables()
-    tables.flush([str(tmp_path)])  # syncfs itself, too
-    (tmp_path / "a.parquet").touch()
+    tables.flush([str(table)])  # syncfs itself, too
+    committed(table, 1, "a.parquet")
 
     def full(_descriptor):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StateError, match=r"a\.parquet cannot be made durable: Input/output error") as caught:
-        tables.flush([str(tmp_path)])
+    with pytest.raises(StateError, match=r"t/.* cannot be made durable: Input/output error") as caught:
+        tables.flush([str(table)])
     assert "--resync TABLE" in caught.value.hint
 
 
