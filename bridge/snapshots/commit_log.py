@@ -51,8 +51,8 @@ _FIRST_PRUNE_S: Final = 3600.0
 class CommitsTable(Protocol):
     """Spark's part (`bridge.snapshots.commits_table`). Each call may raise whatever Spark does."""
 
-    def ensure(self) -> None:
-        """Create the table if it does not exist."""
+    def ensure(self) -> bool:
+        """Create the table if it does not exist; returns whether it did not."""
 
     def last_number(self, origin: str) -> int:
         """The number of the last row of an origin; 0 if there is none."""
@@ -159,8 +159,7 @@ class CommitLog:
         self._more = len(records) == _AT_ONCE
         origin = row.txn_app_id
         if self._origin != origin:
-            self.table.ensure()
-            there = self.table.last_number(origin)
+            there = 0 if self.table.ensure() else self.table.last_number(origin)
             if not there and self._rebuild(origin):
                 records = commits.pending(self.catalog, self.subscription, _AT_ONCE)
             commits.appended(self.catalog, self.subscription, there)

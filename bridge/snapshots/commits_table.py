@@ -93,8 +93,8 @@ class CommitRows:
         """End Spark's jobs that are under way."""
         interrupt(self.parent, "commits")
 
-    def ensure(self) -> None:
-        """Create the table if it does not exist.
+    def ensure(self) -> bool:
+        """Create the table if it does not exist; returns whether it did not.
 
         Raises:
             TargetError: The table at the path has other columns.
@@ -102,7 +102,7 @@ class CommitRows:
         flat = spark_schema([(field.name, field.type) for field in _FLAT if field.name != "tables"])
         wanted = flat.add("tables", _TABLES)
 
-        def found_or_made() -> None:  # two subscriptions may begin at once
+        def found_or_made() -> bool:  # two subscriptions may begin at once
             schema = schema_of(self._spark, self.path)
             if schema is None:
                 ddl.create_table(self._spark, self.path, wanted)
@@ -112,8 +112,9 @@ class CommitRows:
                     f"the Delta table at {self.path} is not a table of commits: its columns are {columns}",
                     hint="move it away; it is made again from the tables' histories",
                 )
+            return schema is None
 
-        retry.retry_commit(found_or_made, self.path)
+        return retry.retry_commit(found_or_made, self.path)
 
     def last_number(self, origin: str) -> int:
         """The number of the last row of an origin; 0 if there is none."""

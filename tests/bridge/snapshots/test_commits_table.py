@@ -29,8 +29,8 @@ def record(number, kind, end_lsn, *names, start_lsn=0):
 
 def test_what_follows_where(spark, tmp_path):
     rows = table_in(spark, tmp_path)
-    rows.ensure()
-    rows.ensure()
+    assert rows.ensure()
+    assert not rows.ensure()
     assert rows.last_number(ORIGIN) == 0
     records = [
         record(1, "joined", 0x10, "a", "it's", "c"),
