@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake.log.local_tables import local_folder
+from bridge.lake.log.local_tables import identity, local_folder
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG, Layout
 from bridge.spark.session import driver_of, java_class
@@ -47,8 +47,8 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
         TargetError: There is something else than a Delta table, or Spark does not know the catalog.
     """
     in_catalog = catalog_parts(location) is not None
-    if (folder := local_folder(location)) and driver_of(spark).executors_here and not folder.exists():
-        return None  # to ask Spark for what is not there takes a tenth of a second
+    if _is_absent(spark, location):
+        return None
     try:
         if in_catalog:
             _look_up(spark, location)
@@ -73,6 +73,15 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
             ) from error
         _check_catalog(spark, location, error)
         raise
+
+
+def _is_absent(spark: SparkSession, location: str) -> bool:
+    """Whether there is nothing at a location on this machine. To ask Spark for that takes a tenth of a second."""
+    folder = local_folder(location)
+    try:
+        return folder is not None and driver_of(spark).executors_here and identity(folder) is None
+    except OSError:  # Spark says what is the matter
+        return False
 
 
 def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:

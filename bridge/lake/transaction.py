@@ -211,7 +211,7 @@ class Transaction:
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
         """
-        last = whole_overwrite(self._log_folder, self.read_version) if self.facts.files else []
+        last = whole_overwrite(self._log_folder, self.read_version)
         write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
         if written is None:
             return None
@@ -223,7 +223,7 @@ class Transaction:
             from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
             actions = self._with_others(actions, [from_json(file).remove() for file in files])
             write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
-        return self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags())
+        return self._version(self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags()))
 
     def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
         """Delete rows by their places, and add others, in a commit that looks like a MERGE.
@@ -249,7 +249,7 @@ class Transaction:
         added = [action for action in _json_of(new) if "add" in json.loads(action)]
         version = self._commit(self._with_others(written.actions(), others), merge, written.stringTags())
         files = {file: None if left is None else left.json() for file, (left, _) in marked.items()}
-        return Replaced(version, files, added)
+        return Replaced(self._version(version), files, added)
 
     def _register(self, counts: MergeCounts) -> None:
         """Have the table's history show what a MERGE does."""
@@ -315,11 +315,12 @@ class Transaction:
         self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
         return last >= number
 
-    def _commit(self, actions: Any, operation: Any, tags: Any) -> TableVersion:
+    def _commit(self, actions: Any, operation: Any, tags: Any) -> int:
+        """Commit, and return the version that has it."""
         committed = self._begun.commitIfNeeded(actions, operation, tags)
         version = int(committed.get()) if committed.isDefined() else self.read_version
         _latest[self._log_folder] = _Latest(version, identity(entry_of(self._log_folder, version)), self._hint)
-        return self._version(version)
+        return version
 
     def _with_others(self, actions: Any, others: Sequence[Any]) -> Any:
         """A commit's actions, and others."""

@@ -275,6 +275,8 @@ def info_of(entry: Path) -> dict[str, Any]:
 
 
 _RECENT = 8
+_KEY_CHARACTERS = 12
+"""An action's key is among the first characters of its line, with spaces that other writers may have there."""
 
 
 def last_transaction(log: Path, version: int, app_id: str) -> int | None:
@@ -286,7 +288,7 @@ def last_transaction(log: Path, version: int, app_id: str) -> int | None:
     for recent in range(version, max(-1, version - _RECENT), -1):
         try:
             with entry_of(log, recent).open(encoding="utf-8") as lines:
-                actions = [json.loads(line)["txn"] for line in lines if line.startswith('{"txn":')]
+                actions = [json.loads(line)["txn"] for line in lines if '"txn"' in line[:_KEY_CHARACTERS]]
             numbers = [int(action["version"]) for action in actions if action["appId"] == app_id]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -302,7 +304,8 @@ def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:
     backup, the checksum of another one may be left.
 
     Returns:
-        None if it is another commit, or if that is not known.
+        No actions if the table has no files, whatever the commit; None if it is another commit, or if that is not
+        known.
     """
     checksum, entry = checksum_of(log, version), entry_of(log, version)
     try:
@@ -311,12 +314,15 @@ def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:
         # a text in it may have other ends of lines, unescaped
         actions = [dict(json.loads(line)) for line in entry.read_text(encoding="utf-8").split("\n") if line]
         (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
+        if str(info["txnId"]) != checksum["txnId"]:
+            return None
+        if checksum.get("numFiles") == 0:
+            return []
         overwrites = (info["operation"], info["operationParameters"]) == ("WRITE", {"mode": "Overwrite"})
-        same = str(info["txnId"]) == checksum["txnId"]
         files = sum("add" in action for action in actions)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return actions if overwrites and same and checksum.get("numFiles") == files else None
+    return actions if overwrites and checksum.get("numFiles") == files else None
 
 
 def checksum_of(log: Path, version: int) -> dict[str, Any] | None:

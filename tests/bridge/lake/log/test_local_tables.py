@@ -28,6 +28,7 @@ from bridge.lake.log.local_tables import (
     LocalTables,
     checksum_of,
     entry_of,
+    last_transaction,
     latest_version,
     local_folder,
     log_of,
@@ -462,14 +463,16 @@ def info(mode="Overwrite", **others):
     [
         ([info(), {"add": {"path": "a"}}, {"remove": {"path": "b"}}], {"txnId": "t", "numFiles": 1}, True),
         ([info(), {"add": {"path": "a", "stats": "\u2028\x85"}}], {"txnId": "t", "numFiles": 1}, True),
-        ([info(), {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, True),
+        ([info(), {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, []),
         ([info(mode="Append"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
         ([info(operation="MERGE"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
         (
             [info(operationParameters={"mode": "Overwrite", "predicate": "id > 1"})],
-            {"txnId": "t", "numFiles": 0},
+            {"txnId": "t", "numFiles": 1},
             False,
         ),
+        ([info(mode="Append")], {"txnId": "t", "numFiles": 0}, []),
+        ([info(mode="Append")], {"txnId": "another", "numFiles": 0}, False),
         ([info(), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 2}, False),
         ([info(), {"add": {"path": "a"}}], {"txnId": "another", "numFiles": 1}, False),
         ([info(), {"add": {"path": "a"}}], {}, False),
@@ -490,4 +493,11 @@ def test_whether_a_commit_has_replaced_all_files(tmp_path, entry, checksum, whol
         entry_of(tmp_path, 3).write_text("\n".join(lines) + "\n", encoding="utf-8")
     if checksum is not None:
         (tmp_path / f"{3:020}.crc").write_text(json.dumps(checksum))
-    assert whole_overwrite(tmp_path, 3) == (entry if whole else None)
+    assert whole_overwrite(tmp_path, 3) == ({True: entry, False: None}[whole] if isinstance(whole, bool) else whole)
+
+
+@pytest.mark.parametrize("line", ['{"txn":{"appId":"app","version":7}}', '{ "txn": {"version": 7, "appId": "app"} }'])
+def test_transactions_of_other_writers_are_read(tmp_path, line):
+    entry_of(tmp_path, 0).write_text(f'{{"commitInfo":{{"note":"\\"txn\\""}}}}\n{line}\n', encoding="utf-8")
+    assert last_transaction(tmp_path, 0, "app") == 7
+    assert last_transaction(tmp_path, 0, "other") == -1
