@@ -7,11 +7,12 @@ What depends on whether that is a path or a table of a catalog is here, in `brid
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake.log.local_tables import identity, local_folder
+from bridge.lake.log.local_tables import identity
 from bridge.runtime.errors import TargetError
 from bridge.runtime.warehouse import SPARK_CATALOG, Layout
 from bridge.spark.session import driver_of, java_class
@@ -77,9 +78,8 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
 
 def _is_absent(spark: SparkSession, location: str) -> bool:
     """Whether there is nothing at a location on this machine. To ask Spark for that takes a tenth of a second."""
-    folder = local_folder(location)
-    try:
-        return folder is not None and driver_of(spark).executors_here and identity(folder) is None
+    try:  # not of a URI, in which Hadoop decodes nothing
+        return location.startswith("/") and driver_of(spark).executors_here and identity(Path(location)) is None
     except OSError:  # Spark says what is the matter
         return False
 

@@ -74,7 +74,7 @@ class _Latest(NamedTuple):
     """
 
     version: int
-    entry: tuple[int, int] | None
+    entry: tuple[int, int]
     hint: tuple[int, int] | None
 
 
@@ -318,8 +318,11 @@ class Transaction:
     def _commit(self, actions: Any, operation: Any, tags: Any) -> int:
         """Commit, and return the version that has it."""
         committed = self._begun.commitIfNeeded(actions, operation, tags)
-        version = int(committed.get()) if committed.isDefined() else self.read_version
-        _latest[self._log_folder] = _Latest(version, identity(entry_of(self._log_folder, version)), self._hint)
+        if not committed.isDefined():
+            return self.read_version
+        version = int(committed.get())
+        if (entry := identity(entry_of(self._log_folder, version))) is not None:  # the table may have gone meanwhile
+            _latest[self._log_folder] = _Latest(version, entry, self._hint)
         return version
 
     def _with_others(self, actions: Any, others: Sequence[Any]) -> Any:

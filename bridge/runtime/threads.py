@@ -135,6 +135,9 @@ def detached(call: Callable[[], T], name: str) -> Future[T]:
 # --- One thread in which many do something now and then ---------------------------------------------------------------
 
 
+_AFTER_ERROR_S: Final = 60.0
+
+
 class Turns:
     """A thread of the process in which each of many has its turns, one at a time. It is there while somebody is.
 
@@ -152,9 +155,9 @@ class Turns:
         self._runs = False
 
     def begin(self, turn: Callable[[], float], first_s: float) -> None:
-        """Call `turn` after `first_s`, and then again and again: it returns after how many seconds. It must not raise.
+        """Call `turn` after `first_s`, and then again and again: it returns after how many seconds.
 
-        The thread must not be held up by what may last for ever.
+        If it raises, it is called after a minute. The thread must not be held up by what may last for ever.
         """
         with self._changed:
             self._due_s[turn] = time.monotonic() + first_s
@@ -180,8 +183,9 @@ class Turns:
     def _run(self) -> None:
         rests_until_s = 0.0
         while (turn := self._next(rests_until_s)) is not None:
-            began_s = time.monotonic()
-            after_s = turn()
+            began_s, after_s = time.monotonic(), _AFTER_ERROR_S
+            with contextlib.suppress(Exception):  # the others have their turns still
+                after_s = turn()
             ended_s = time.monotonic()
             rests_until_s = ended_s + self._rest * (ended_s - began_s)
             with self._changed:

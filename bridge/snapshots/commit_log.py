@@ -102,7 +102,7 @@ class CommitLog:
             oldest_s = commits.oldest_s(self.catalog, self.subscription)
             if caught_up and oldest_s is not None and oldest_s < self.now_s() - _OVERDUE_S:
                 self.turn()
-        except Exception as error:  # noqa: BLE001 - as in `_run`
+        except Exception as error:  # noqa: BLE001 - as in `_again`
             self._warn(error)
 
     def noted(self) -> None:

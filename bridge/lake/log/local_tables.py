@@ -173,7 +173,8 @@ def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None
 def _named(entry: Path) -> Iterator[str]:
     """The files that a version adds, relative to the table; a clone's are another table's."""
     for line in entry.read_text(encoding="utf-8").split("\n"):  # a text in it may have other ends of lines
-        action = json.loads(line) if line.startswith(('{"add":', '{"cdc":')) else {}
+        key = line[:_KEY_CHARACTERS]
+        action = json.loads(line) if '"add"' in key or '"cdc"' in key else {}
         for file in action.values():
             if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
                 yield unquote(file["path"])

@@ -70,3 +70,20 @@ def test_who_has_turns_rests_after_each():
         time.sleep(0.001)
     turns.end(turn)
     assert at_s[1] - at_s[0] >= 0.12
+
+
+def test_a_turn_that_raises_takes_nobody_elses():
+    turns, came = Turns("turns", rest=0), threading.Event()
+
+    def raising():
+        raise RuntimeError
+
+    def other():
+        came.set()
+        return 1_000.0
+
+    turns.begin(raising, 0.0)
+    turns.begin(other, 0.05)
+    assert came.wait(10)
+    turns.end(raising)
+    turns.end(other)
