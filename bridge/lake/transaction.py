@@ -179,7 +179,7 @@ class Transaction:
     @property
     def folder(self) -> Path:
         """The table's folder."""
-        return Path(self._log.dataPath().toUri().getPath())
+        return self._log_folder.parent
 
     @cached_property
     def _schema(self) -> StructType:
@@ -196,7 +196,7 @@ class Transaction:
         return _json_of(self._begun.snapshot().allFiles().collectAsList())
 
     def append(self, rows: DataFrame) -> None:
-        """Add rows, under the table's column names, unless the table has the session's stamp."""
+        """Add rows, under the table's column names, unless the table has the options' or the session's stamp."""
         _, written = self._written(rows, self._modes.Append)
         if written is not None:
             self._commit(written.actions(), self._operation(self._modes.Append), written.stringTags())
@@ -209,7 +209,7 @@ class Transaction:
         a commit.
 
         Returns:
-            The version that has them; None if Delta leaves the commit out, because the table has the session's stamp.
+            The version that has them; None if Delta leaves the commit out, because the table has the stamp.
         """
         last = whole_overwrite(self._log_folder, self.read_version)
         write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
@@ -234,7 +234,7 @@ class Transaction:
             counts: What it does, for the table's history.
 
         Returns:
-            What it has made; None if Delta leaves the commit out, because the table has the session's stamp.
+            What it has made; None if Delta leaves the commit out, because the table has the stamp.
         """
         _, written = self._written(rows, self._modes.Append)
         if written is None:
@@ -285,7 +285,7 @@ class Transaction:
         return write(mode, self._none, self._none, user_metadata, *(self._none,) * 5)
 
     def _written(self, rows: DataFrame, mode: Any) -> tuple[Any, Any]:
-        """Delta's command that writes rows, and what it has written; None if the table has the session's stamp."""
+        """Delta's command that writes rows, and what it has written; None if the table has their stamp."""
         nothing = self._begun.metadata().configuration().empty()
         no_columns = self._begun.metadata().partitionColumns().take(0)
         given = nothing

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.lake import location, table, transaction
 from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.lake.transaction import MergeCounts
+from bridge.lake.transaction import MergeCounts, Transaction
 from bridge.runtime.warehouse import NO_LAYOUT, Layout
 from bridge.targets.location import catalog_parts, quoted, sql_name
 
@@ -30,12 +30,21 @@ _RECENT: Final = 100
 
 def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = None) -> None:
     """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
-    if transaction.can_begin(rows.sparkSession, path):
-        with transaction.transaction(rows.sparkSession, path, options) as begun:
-            if begun.read_version >= 0 and begun.takes(rows):
-                begun.append(rows)
-                return
-    rows.writeTo(sql_name(path)).options(**(options or {})).append()
+    if not _transacted(Transaction.append, rows, path, options or {}):
+        rows.writeTo(sql_name(path)).options(**(options or {})).append()
+
+
+def _transacted(
+    write: Callable[[Transaction, DataFrame], object], rows: DataFrame, path: str, options: Mapping[str, str]
+) -> bool:
+    """Write rows in a transaction that is begun here, if one can be, on a table that is there and has their columns."""
+    if not transaction.can_begin(rows.sparkSession, path):
+        return False
+    with transaction.transaction(rows.sparkSession, path, options) as begun:
+        fits = begun.read_version >= 0 and begun.takes(rows)
+        if fits:
+            write(begun, rows)
+    return fits
 
 
 def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
@@ -84,11 +93,8 @@ def _overwrite_keeping(rows: DataFrame, path: str, options: Mapping[str, str], l
         types, filled = location.read_table(rows.sparkSession, path).schema, location.filled_of(rows.sparkSession, path)
         nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
         rows = rows.withColumns(nulls)
-    if layout == NO_LAYOUT and transaction.can_begin(rows.sparkSession, path):
-        with transaction.transaction(rows.sparkSession, path, options) as begun:
-            if begun.read_version >= 0 and begun.takes(rows):
-                begun.overwrite(rows)
-                return
+    if layout == NO_LAYOUT and _transacted(Transaction.overwrite, rows, path, options):
+        return
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}
     _overwrite(rows, path, {**options, **condition})
 

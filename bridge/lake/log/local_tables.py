@@ -179,14 +179,14 @@ def _named(entry: Path) -> Iterator[str]:
             if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
                 yield unquote(file["path"])
             if (vector := file.get("deletionVector")) and vector["storageType"] == "u":
-                yield vector_file(vector["pathOrInlineDv"])
+                yield _vector_file(vector["pathOrInlineDv"])
 
 
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _PYTHONS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
-def vector_file(prefix_and_uuid: str) -> str:
+def _vector_file(prefix_and_uuid: str) -> str:
     """The file of a deletion vector, relative to its table. See: "Deletion Vector Descriptor Schema" in PROTOCOL.md."""
     prefix, encoded = prefix_and_uuid[:-20], prefix_and_uuid[-20:]
     name = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(bytes.maketrans(_Z85, _PYTHONS))))
@@ -275,7 +275,9 @@ def info_of(entry: Path) -> dict[str, Any]:
         return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
-_RECENT = 8
+_LAST_COMMITS = 8
+"""So many are looked through for an application id: others may have committed since."""
+
 _KEY_CHARACTERS = 12
 """An action's key is among the first characters of its line, with spaces that other writers may have there."""
 
@@ -286,7 +288,7 @@ def last_transaction(log: Path, version: int, app_id: str) -> int | None:
     Returns:
         -1 if the whole log is so young, and has none; None if these commits do not tell.
     """
-    for recent in range(version, max(-1, version - _RECENT), -1):
+    for recent in range(version, max(-1, version - _LAST_COMMITS), -1):
         try:
             with entry_of(log, recent).open(encoding="utf-8") as lines:
                 actions = [json.loads(line)["txn"] for line in lines if '"txn"' in line[:_KEY_CHARACTERS]]
@@ -295,7 +297,7 @@ def last_transaction(log: Path, version: int, app_id: str) -> int | None:
             return None
         if numbers:
             return max(numbers)
-    return -1 if version < _RECENT else None
+    return -1 if version < _LAST_COMMITS else None
 
 
 def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:
