@@ -7,14 +7,13 @@ What depends on whether that is a path or a table of a catalog is here, in `brid
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake.log.local_tables import identity
+from bridge.lake.log.local_log import identity
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import SPARK_CATALOG, Layout
+from bridge.runtime.warehouse import SPARK_CATALOG, Layout, local_folder
 from bridge.spark.session import driver_of, java_class
 from bridge.targets.filled import Filling, filled_columns
 from bridge.targets.location import catalog_parts, sql_name
@@ -78,8 +77,9 @@ def find_schema(spark: SparkSession, location: str) -> StructType | None:
 
 def _is_absent(spark: SparkSession, location: str) -> bool:
     """Whether there is nothing at a location on this machine. To ask Spark for that takes a tenth of a second."""
-    try:  # not of a URI, in which Hadoop decodes nothing
-        return location.startswith("/") and driver_of(spark).executors_here and identity(Path(location)) is None
+    folder = local_folder(location)
+    try:
+        return folder is not None and driver_of(spark).executors_here and identity(folder) is None
     except OSError:  # Spark says what is the matter
         return False
 
@@ -152,10 +152,8 @@ def _look_up(spark: SparkSession, location: str) -> str:
     if detail.format != "delta":
         _places.pop(location, None)
         raise _not_delta(location, f"a table of the format {detail.format}")
-    place = str(detail.location)
-    if place.startswith("file:"):  # not encoded as a URI would be
-        place = "/" + place.removeprefix("file:").lstrip("/")
-    _places[location] = place
+    folder = local_folder(str(detail.location))
+    place = _places[location] = str(detail.location) if folder is None else str(folder)
     return place
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bridge.lake.location import place_of
-from bridge.lake.log.local_tables import local_folder
 from bridge.runtime.errors import TargetError
+from bridge.runtime.warehouse import folder_uri, local_folder
 from bridge.spark.outcome import SPARK_ERRORS, executor_hint, is_lost, summary
 from bridge.spark.session import driver_of
 from bridge.targets.location import catalog_parts
@@ -64,7 +64,7 @@ def check_shared(spark: SparkSession, warehouse: str) -> None:
     try:
         rows = spark.range(0, _TASKS, 1, _TASKS)
         try:
-            rows.write.csv((probe / "written").as_uri())
+            rows.write.csv(folder_uri(probe / "written"))
         except SPARK_ERRORS as error:
             if is_lost(error):
                 raise

@@ -27,6 +27,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StructType, VariantType
 
 from bridge.lake.schema import spark_schema
+from bridge.runtime.warehouse import folder_uri
 from bridge.spark.session import driver_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _has_large_values(rows: pa.Table | pa.RecordBatch) -> bool:
 
 def _read(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
     reader = spark.read.schema(spark_schema([(field.name, field.type) for field in schema]))
-    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(*(path.as_uri() for path in paths))
+    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(*map(folder_uri, paths))
 
 
 @contextmanager

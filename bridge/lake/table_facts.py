@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bridge.effects.kept import Kept
-from bridge.lake.log.local_tables import checksum_of, latest_version, log_of
+from bridge.lake.log.local_log import checksum_of, latest_version, log_of
 from bridge.targets.location import sql_name
 
 if TYPE_CHECKING:

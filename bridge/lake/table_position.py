@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 
 from bridge.lake import location, table
 from bridge.lake.log.history import Commit, History
-from bridge.lake.log.local_tables import entry_of, info_of, latest_version, log_of
+from bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
 from bridge.runtime.errors import TargetError
 from protocol.lsn import INVALID, Lsn
 

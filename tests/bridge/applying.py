@@ -28,10 +28,12 @@ def merging(request, monkeypatch):
 
 @pytest.fixture
 def scratch_base(tmp_path, monkeypatch):
-    """Where scratch folders are made: a folder of this test."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    """Where scratch folders are made: a folder of this test, with a name that a URI would encode."""
+    base = tmp_path / "a b%20"
+    base.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
     source._folder.cache_clear()
-    yield tmp_path
+    yield base
     source._folder.cache_clear()
 
 

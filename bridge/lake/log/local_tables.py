@@ -1,10 +1,8 @@
-"""Tables on a local file system: what Spark has written is flushed before it is confirmed; their logs are read.
+"""Tables on a local file system: what Spark has written is flushed before it is confirmed.
 
 Delta's log store for local files renames a commit into place and does not fsync. The kernel writes the files some 30
 seconds later, when the catalog and the slot have long recorded the batch: a power cut in between would lose it. Object
 stores and HDFS keep what was put or closed, so nothing is done for them.
-
-The log in a local folder tells a table's version at no cost.
 """
 
 from __future__ import annotations
@@ -17,19 +15,25 @@ import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from bridge.lake.log.local_log import (
+    KEY_CHARACTERS,
+    LARGE_ENTRY_BYTES,
+    checkpoint_version,
+    entry_of,
+    identity,
+    latest_version,
+)
 from bridge.runtime import errors, process, remedies
+from bridge.runtime.warehouse import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _MANY = 200
 """With more new files than this, one syncfs takes less time than an fsync of each."""
-
-_MOST_BYTES = 1 << 20
-"""A larger entry of a log is not read as a whole."""
 
 _SYNCFS_TELLS = (5, 8)
 """Since this version of Linux, syncfs tells of files that could not be written; before, it never does: syncfs(2)."""
@@ -106,20 +110,6 @@ class LocalTables:
                 self._flushed[folder] = now
 
 
-def local_folder(path: str) -> Path | None:
-    """The folder of a table's path; None if the path is not on a local file system."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return Path(path) if path.startswith("/") else None
-
-
-def real_location(path: str) -> str:
-    """A path that is the same for all that lead to one table: over links, as `file:` URI, by another scheme of S3."""
-    folder = local_folder(path)
-    return re.sub("^s3[an]?://", "s3a://", path) if folder is None else os.path.realpath(folder)
-
-
 def _files(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
         yield from (f"{parent}/{name}" for name in names)
@@ -131,20 +121,8 @@ def _state(log: Path) -> _Flushed | None:
         return None
     if (entry := identity(entry_of(log, version))) is None:
         return None
-    checkpoint = _checkpoint(log)
+    checkpoint = checkpoint_version(log)
     return _Flushed(version, entry, -1 if checkpoint is None else checkpoint)
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """The inode and the time of a file's last change in nanoseconds; None if there is none.
-
-    A file that was put in place of another has others, also if it has the same content.
-    """
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None:
@@ -155,7 +133,7 @@ def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None
             return None
         for version in range(before.version + 1, now.version + 1):
             entry = entry_of(log, version)
-            if entry.stat().st_size > _MOST_BYTES:
+            if entry.stat().st_size > LARGE_ENTRY_BYTES:
                 return None  # to flush everything takes less time than to read it
             files.update((f"{log}/{entry.name}", f"{log}/{version:020}.crc"))
             files.update(f"{folder}/{name}" for name in _named(entry))
@@ -173,7 +151,7 @@ def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None
 def _named(entry: Path) -> Iterator[str]:
     """The files that a version adds, relative to the table; a clone's are another table's."""
     for line in entry.read_text(encoding="utf-8").split("\n"):  # a text in it may have other ends of lines
-        key = line[:_KEY_CHARACTERS]
+        key = line[:KEY_CHARACTERS]
         action = json.loads(line) if '"add"' in key or '"cdc"' in key else {}
         for file in action.values():
             if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
@@ -234,107 +212,3 @@ def _flush_file_system(folder: Path) -> None:
             raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(descriptor)
-
-
-def log_of(place: str | None) -> Path | None:
-    """The folder of the log of the table whose files are at a place; None if that is not a local folder."""
-    folder = None if place is None else local_folder(place)
-    return None if folder is None else folder / "_delta_log"
-
-
-def latest_version(log: Path) -> int:
-    """The latest version; -1 if there is none.
-
-    It looks from the last checkpoint on: to list the log takes long if it has all the commits of a month.
-    """
-    version = _checkpoint(log)
-    if version is None or not entry_of(log, version).exists():
-        return max((int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()), default=-1)
-    while entry_of(log, version + 1).exists():
-        version += 1
-    return version
-
-
-def _checkpoint(log: Path) -> int | None:
-    try:
-        return int(json.loads((log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
-    except (OSError, ValueError, KeyError, TypeError):  # a reader must not rely on it
-        return None
-
-
-def entry_of(log: Path, version: int) -> Path:
-    """The file of a version."""
-    return log / f"{version:020}.json"
-
-
-def info_of(entry: Path) -> dict[str, Any]:
-    """A version's commit info; empty if it has none."""
-    with entry.open(encoding="utf-8") as lines:
-        # it is the first line, except in commits of other writers
-        actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
-        return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-
-
-_LAST_COMMITS = 8
-"""So many are looked through for an application id: others may have committed since."""
-
-_KEY_CHARACTERS = 12
-"""An action's key is among the first characters of its line, with spaces that other writers may have there."""
-
-
-def last_transaction(log: Path, version: int, app_id: str) -> int | None:
-    """The number of an application id's last transaction in a version, by its last few commits.
-
-    Returns:
-        -1 if the whole log is so young, and has none; None if these commits do not tell.
-    """
-    for recent in range(version, max(-1, version - _LAST_COMMITS), -1):
-        try:
-            with entry_of(log, recent).open(encoding="utf-8") as lines:
-                actions = [json.loads(line)["txn"] for line in lines if '"txn"' in line[:_KEY_CHARACTERS]]
-            numbers = [int(action["version"]) for action in actions if action["appId"] == app_id]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if numbers:
-            return max(numbers)
-    return -1 if version < _LAST_COMMITS else None
-
-
-def whole_overwrite(log: Path, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version whose commit has replaced all files of the table: those that it adds are all now.
-
-    Its log entry says that it did. Delta's checksum must agree, and be of this commit: after a log was put back from a
-    backup, the checksum of another one may be left.
-
-    Returns:
-        No actions if the table has no files, whatever the commit; None if it is another commit, or if that is not
-        known.
-    """
-    checksum, entry = checksum_of(log, version), entry_of(log, version)
-    try:
-        if checksum is None or entry.stat().st_size > _MOST_BYTES:
-            return None
-        # a text in it may have other ends of lines, unescaped
-        actions = [dict(json.loads(line)) for line in entry.read_text(encoding="utf-8").split("\n") if line]
-        (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
-        if str(info["txnId"]) != checksum["txnId"]:
-            return None
-        if checksum.get("numFiles") == 0:
-            return []
-        overwrites = (info["operation"], info["operationParameters"]) == ("WRITE", {"mode": "Overwrite"})
-        files = sum("add" in action for action in actions)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return actions if overwrites and checksum.get("numFiles") == files else None
-
-
-def checksum_of(log: Path, version: int) -> dict[str, Any] | None:
-    """What Delta has written of a version: size, protocol, metadata; None if its writer has written nothing.
-
-    See: "Version Checksum File" in Delta's PROTOCOL.md.
-    """
-    try:
-        checksum = json.loads((log / f"{version:020}.crc").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return dict(checksum) if isinstance(checksum, dict) else None

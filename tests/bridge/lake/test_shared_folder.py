@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from bridge.lake import shared_folder
 from bridge.lake.shared_folder import SharedFolders, check_shared
 from bridge.runtime.errors import TargetError
+from bridge.runtime.warehouse import local_folder
 from bridge.spark.session import driver_for
 
 
@@ -28,7 +27,8 @@ class Cluster:
 
     def csv(self, uri: str) -> None:
         """The writer's."""
-        folder = Path(urlsplit(uri).path)
+        folder = local_folder(uri)
+        assert folder is not None
         folder.mkdir()
         self.written += 1
         for number in range(self.here):
@@ -45,8 +45,8 @@ def check(cluster: Any, warehouse: object) -> None:
 
 
 def test_all_files_are_here(elsewhere, tmp_path):
-    check(Cluster(16), tmp_path / "lake")
-    assert list((tmp_path / "lake").iterdir()) == []
+    check(Cluster(16), tmp_path / "the lake%20")
+    assert list((tmp_path / "the lake%20").iterdir()) == []
 
 
 @pytest.mark.parametrize("here", [0, 15])

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
-from bridge.lake.log.local_tables import entry_of
+from bridge.lake.log.local_log import entry_of
 from bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from bridge.lake.ddl import create_table
-from bridge.lake.log.local_tables import last_transaction
+from bridge.lake.log.local_log import last_transaction
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.writes import append_rows, overwrite_rows
 from bridge.runtime.warehouse import NO_LAYOUT

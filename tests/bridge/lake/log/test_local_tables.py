@@ -1,7 +1,4 @@
-"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut.
-
-The log of a local table tells its latest version, and what Delta has written of a version.
-"""
+"""What is on disk when the catalog is told: a disk that forgets all that was not flushed stands for a power cut."""
 
 from __future__ import annotations
 
@@ -24,17 +21,8 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.effects.events import INSERT, UPDATE
 from bridge.lake.log import local_tables
-from bridge.lake.log.local_tables import (
-    LocalTables,
-    checksum_of,
-    entry_of,
-    last_transaction,
-    latest_version,
-    local_folder,
-    log_of,
-    whole_overwrite,
-)
-from bridge.lake.table import table_version
+from bridge.lake.log.local_log import entry_of
+from bridge.lake.log.local_tables import LocalTables
 from bridge.runtime.errors import ApplyError, StateError
 from bridge.targets.target import Target
 from protocol.lsn import Lsn
@@ -257,8 +245,9 @@ def committed(table, version, *names, **more):
 
 @pytest.fixture
 def table(tmp_path):
-    committed(tmp_path / "t", 0)
-    return tmp_path / "t"
+    """Its name is as those of `table_path`: of a `file:` URI, Hadoop decodes nothing."""
+    committed(tmp_path / "a b%2Fc#?", 0)
+    return tmp_path / "a b%2Fc#?"
 
 
 def test_each_file_is_flushed_once_and_its_folders_after_it(disk, table):
@@ -268,7 +257,7 @@ def test_each_file_is_flushed_once_and_its_folders_after_it(disk, table):
     committed(table, 1, "a.parquet", "p=%20 1/b.parquet")
     (table / "of nobody's commit.parquet").touch()
     disk.calls.clear()
-    tables.flush([table.as_uri()])
+    tables.flush([f"file://{table}"])
     assert set(disk.calls[-3:]) == {table / "p=%20 1", table / "_delta_log", table}
     assert disk.calls[-1] == table
     assert len(disk.calls) == 4 + 4 + 3
@@ -396,108 +385,6 @@ def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tabl
     assert "--resync TABLE" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("path", "folder"),
-    [
-        ("/lake/public/t", Path("/lake/public/t")),
-        ("file:/lake/public/t", Path("/lake/public/t")),
-        ("file:///lake/a%20b/t", Path("/lake/a b/t")),
-        ("s3a://bucket/lake/public/t", None),
-        ("hdfs://host/lake", None),
-    ],
-)
-def test_only_local_folders_are_flushed(path, folder):
-    assert local_folder(path) == folder
-
-
 def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, tmp_path):
     LocalTables().flush(["s3a://bucket/lake/public/t", str(tmp_path / "nothing")])
     assert disk.calls == []
-
-
-def touch(folder, *names):
-    for name in names:
-        Path(folder, name).touch()
-
-
-def test_tables_of_other_file_systems_have_no_log_here():
-    assert log_of("s3a://bucket/t") is None
-    assert log_of(None) is None
-
-
-def test_the_latest_version_is_that_of_the_log(tmp_path):
-    assert latest_version(tmp_path) == -1
-    touch(tmp_path, *(entry_of(tmp_path, version).name for version in (8, 9, 10)), "00000000000000000011.crc", "x.json")
-    assert latest_version(tmp_path) == 10
-
-
-def test_the_log_is_not_listed_if_it_has_a_checkpoint(spark, tmp_path, monkeypatch):
-    path = tmp_path / "t"
-    for _ in range(12):
-        spark.range(1).write.format("delta").option("delta.checkpointInterval", "5").mode("append").save(str(path))
-    log = path / "_delta_log"
-    assert (log / "_last_checkpoint").exists()
-    with monkeypatch.context() as unlisted:
-        unlisted.setattr(Path, "glob", None)
-        assert latest_version(log) == 11
-    for wrong in ("", "{}", '{"version": "x"}', '{"version": 99}', "[]"):
-        (log / "_last_checkpoint").write_text(wrong)
-        assert latest_version(log) == 11 == table_version(spark, str(path))
-
-
-def test_what_is_written_of_a_version_may_be_missing_or_broken(tmp_path):
-    assert checksum_of(tmp_path, 3) is None
-    for wrong in ("", "[]", "{"):
-        (tmp_path / "00000000000000000003.crc").write_text(wrong)
-        assert checksum_of(tmp_path, 3) is None
-    (tmp_path / "00000000000000000003.crc").write_text('{"numFiles": 1}')
-    assert checksum_of(tmp_path, 3) == {"numFiles": 1}
-
-
-def info(mode="Overwrite", **others):
-    return {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": mode}, "txnId": "t"} | others}
-
-
-@pytest.mark.parametrize(
-    ("entry", "checksum", "whole"),
-    [
-        ([info(), {"add": {"path": "a"}}, {"remove": {"path": "b"}}], {"txnId": "t", "numFiles": 1}, True),
-        ([info(), {"add": {"path": "a", "stats": "\u2028\x85"}}], {"txnId": "t", "numFiles": 1}, True),
-        ([info(), {"txn": {"appId": "x", "version": 1}}], {"txnId": "t", "numFiles": 0}, []),
-        ([info(mode="Append"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
-        ([info(operation="MERGE"), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
-        (
-            [info(operationParameters={"mode": "Overwrite", "predicate": "id > 1"})],
-            {"txnId": "t", "numFiles": 1},
-            False,
-        ),
-        ([info(mode="Append")], {"txnId": "t", "numFiles": 0}, []),
-        ([info(mode="Append")], {"txnId": "another", "numFiles": 0}, False),
-        ([info(), {"add": {"path": "a"}}], {"txnId": "t", "numFiles": 2}, False),
-        ([info(), {"add": {"path": "a"}}], {"txnId": "another", "numFiles": 1}, False),
-        ([info(), {"add": {"path": "a"}}], {}, False),
-        ([info(), {"add": {"path": "a"}}], None, False),
-        ([info(), {"add": {"path": "a" * (1 << 20)}}], {"txnId": "t", "numFiles": 1}, False),
-        ([info(txnId=None), {"add": {"path": "a"}}], {"txnId": None, "numFiles": 1}, False),
-        ([{"add": {"path": "a"}}], {"txnId": "t", "numFiles": 1}, False),
-        ([{"commitInfo": {}}], {"txnId": "t", "numFiles": 0}, False),
-        (None, {"txnId": "t", "numFiles": 0}, False),
-        (["not an action"], {"txnId": "t", "numFiles": 0}, False),
-        ([[1]], {"txnId": "t", "numFiles": 0}, False),
-    ],
-)
-def test_whether_a_commit_has_replaced_all_files(tmp_path, entry, checksum, whole):
-    """A checksum that does not say, or is another commit's, an entry that is gone, large, or of another form: no."""
-    if entry is not None:
-        lines = (json.dumps(action, ensure_ascii=False) for action in entry)
-        entry_of(tmp_path, 3).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    if checksum is not None:
-        (tmp_path / f"{3:020}.crc").write_text(json.dumps(checksum))
-    assert whole_overwrite(tmp_path, 3) == ({True: entry, False: None}[whole] if isinstance(whole, bool) else whole)
-
-
-@pytest.mark.parametrize("line", ['{"txn":{"appId":"app","version":7}}', '{ "txn": {"version": 7, "appId": "app"} }'])
-def test_transactions_of_other_writers_are_read(tmp_path, line):
-    entry_of(tmp_path, 0).write_text(f'{{"commitInfo":{{"note":"\\"txn\\""}}}}\n{line}\n', encoding="utf-8")
-    assert last_transaction(tmp_path, 0, "app") == 7
-    assert last_transaction(tmp_path, 0, "other") == -1
