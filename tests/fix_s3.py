@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from bridge.runtime.threads import Closing
+from bridge.spark.settings import S3_DEFAULTS
 from tests.faults.s3_proxy import S3Proxy
 
 if TYPE_CHECKING:
@@ -117,9 +118,10 @@ class Bucket:
         }
 
     def put_into(self, spark: SparkSession, **more: str) -> None:
-        """Give the session of the tests these settings, and the keys: it was started without."""
+        """Give the session of the tests these settings, pgbridge's own, and the keys: it was started without."""
         context: Any = spark.sparkContext
-        keys = {"access.key": ACCESS_KEY, "secret.key": SECRET_KEY, **more}
+        own = {key.removeprefix("spark.hadoop.fs.s3a."): value for key, value in S3_DEFAULTS.items()}
+        keys = {**own, "access.key": ACCESS_KEY, "secret.key": SECRET_KEY, **more}
         settings = self.settings() | {f"fs.s3a.bucket.{self.name}.{key}": value for key, value in keys.items()}
         for key, value in settings.items():
             context._jsc.hadoopConfiguration().set(key, value)

@@ -113,6 +113,9 @@ S3_DEFAULTS: Final = {
     # Each pause is twice the one before: with Hadoop's 20, a store that always answers 503 would hold a batch for days.
     "spark.hadoop.fs.s3a.retry.throttle.limit": "7",
     "spark.hadoop.fs.s3a.connection.establish.timeout": "10s",
+    # A file is not looked for, nor a folder of its name, before it is written: Delta's names are new, and its log store
+    # looks for the next version itself.
+    "spark.hadoop.fs.s3a.performance.flags": "create,mkdir,delete",
     # Hadoop's own list lacks the profiles of ~/.aws, and the roles of EKS and ECS.
     "spark.hadoop.fs.s3a.aws.credentials.provider": (
         "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"

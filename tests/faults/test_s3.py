@@ -65,6 +65,8 @@ def test_batches_and_maintenance_on_a_bad_network(spark, publisher, on_s3, bucke
     assert commits
     # docs/object-stores.md says so: where Delta asks S3 to refuse a second writer, its rule of one writer may go
     assert not any("if-none-match" in one.headers for one in commits)
+    # a new file's name is in no folder yet, and nobody asks
+    assert not any(one.status == 404 and one.path.endswith(".parquet") for one in bucket.proxy.requests)
 
 
 @pytest.mark.soak  # it waits for the client's patience to end
