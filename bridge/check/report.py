@@ -21,10 +21,10 @@ from bridge.catalog.lock import is_running
 from bridge.check import lake, machine
 from bridge.check.finding import Finding, Level, exit_code, failed
 from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
+from bridge.lake.log.local_log import local_folder
 from bridge.receive.connection import has_password, login
 from bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from bridge.runtime import errors, process
-from bridge.runtime.warehouse import local_folder
 from bridge.spark.session import driver_for
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from bridge.check.server import Expected, Needs, check_server, check_slot_state
 from bridge.check.tables import check_tables
 from bridge.lake.changes.verdicts import EntryFilterCompiler
 from bridge.lake.forms import check_new_table
+from bridge.lake.log.local_log import local_folder, real_location
 from bridge.publication.definitions import load_optional
 from bridge.receive import connection, publications
 from bridge.receive.filter_server import FilterServer
@@ -28,7 +29,7 @@ from bridge.receive.publisher import Publisher, missing_message, quoted_name
 from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
 from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.runtime import errors, remedies
-from bridge.runtime.warehouse import local_folder, real_location, unsupported_name
+from bridge.runtime.warehouse import unsupported_name
 from bridge.sync import made_tables, start
 from bridge.sync.catalog_look import CatalogLook
 from bridge.sync.server_check import refused_by

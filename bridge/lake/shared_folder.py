@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bridge.lake.location import place_of
+from bridge.lake.log.local_log import folder_uri, local_folder
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import folder_uri, local_folder
 from bridge.spark.outcome import SPARK_ERRORS, executor_hint, is_lost, summary
 from bridge.spark.session import driver_of
 from bridge.targets.location import catalog_parts

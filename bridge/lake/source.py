@@ -26,8 +26,8 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StructType, VariantType
 
+from bridge.lake.log.local_log import folder_uri
 from bridge.lake.schema import spark_schema
-from bridge.runtime.warehouse import folder_uri
 from bridge.spark.session import driver_of
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from pyspark.sql.types import DataType, StructType
 
 from bridge.effects.kept import TableVersion
 from bridge.lake.deletion_vectors import DeletionVectors
-from bridge.lake.log.local_log import entry_of, identity, last_transaction, whole_overwrite
+from bridge.lake.log.local_log import entry_of, identity, last_transaction, local_folder, whole_overwrite
 from bridge.lake.log.stamp import delta_transaction, stamp_of
 from bridge.lake.table_facts import TableFacts
-from bridge.runtime.warehouse import local_folder
 from bridge.spark.session import driver_of, java_class, scala_object
 
 if TYPE_CHECKING:

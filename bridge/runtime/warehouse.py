@@ -6,10 +6,8 @@ all tables are in one namespace: s.t becomes CATALOG.NAMESPACE.t.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ FORGETS: Final = f"{SPARK_CATALOG} in memory forgets its tables when Spark ends"
 
 FORMS: Final = f'"{PREFIX}CATALOG" or "{PREFIX}CATALOG.NAMESPACE"'
 
-_LOCAL: Final = re.compile(r"(?:file:(?://[^/]*)?)?(/.*)", re.DOTALL)
 _CATALOG: Final = re.compile(r"[A-Za-z0-9_-]+")  # a part of the setting spark.sql.catalog.CATALOG
 _OF_METASTORE: Final = re.compile(r"[A-Za-z0-9_]+")  # Spark's SessionCatalog.validateName
 _REFUSED: Final = re.compile(r"[\x00-\x20./\x7f]")  # by Unity
@@ -60,26 +57,6 @@ class CatalogWarehouse:
             what = "letters, digits and _" if catalog == SPARK_CATALOG else "letters, digits, _ and -"
             raise ValueError(f'must be {FORMS}, each name of {what}, not "{warehouse}"')
         return cls(catalog, folded(namespace) if dot else None)
-
-
-def local_folder(path: str) -> Path | None:
-    """The folder of a path or URI; None if that is not on a local file system.
-
-    Like Hadoop's Path it takes the text of a `file:` URI as it is: `%20` is no space there.
-    """
-    local = _LOCAL.fullmatch(path)
-    return None if local is None else Path(local[1])
-
-
-def folder_uri(path: Path) -> str:
-    """The `file:` URI of a local path for Spark, which `Path.as_uri` is not: it has `%20` for a space."""
-    return f"file://{path}"
-
-
-def real_location(path: str) -> str:
-    """A path that is the same for all that lead to one table: over links, as `file:` URI, by another scheme of S3."""
-    folder = local_folder(path)
-    return re.sub("^s3[an]?://", "s3a://", path) if folder is None else os.path.realpath(folder)
 
 
 def catalogs(warehouses: Iterable[str]) -> set[str]:

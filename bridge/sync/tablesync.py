@@ -26,6 +26,7 @@ from bridge.catalog import followed
 from bridge.catalog.catalog_rows import RelRow, owner_of
 from bridge.lake.forms import check_new_table, copied_rows_as
 from bridge.lake.location import layout_of, place_of, read_table
+from bridge.lake.log.local_log import real_location
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import CommitStamp
 from bridge.lake.retry import retry_commit
@@ -37,7 +38,7 @@ from bridge.lake.writes import overwrite_rows
 from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.runtime import errors, faults, remedies
-from bridge.runtime.warehouse import NO_LAYOUT, real_location, shared_name_hint
+from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
 from bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
 from bridge.sync.copy import copied_rows
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor

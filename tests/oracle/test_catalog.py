@@ -9,9 +9,9 @@ import pytest
 
 from bridge.catalog import refresh
 from bridge.lake.location import place_of, read_table
+from bridge.lake.log.local_log import local_folder
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, ConfigError, TargetError
-from bridge.runtime.warehouse import local_folder
 from tests.bridge.lake.log.test_local_tables import Disk
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows, NativeSubscriber

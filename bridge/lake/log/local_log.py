@@ -6,12 +6,10 @@ See: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-from bridge.runtime.warehouse import local_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
 
 LARGE_ENTRY_BYTES: Final = 1 << 20
 """A larger entry is not read as a whole."""
@@ -21,6 +19,28 @@ KEY_CHARACTERS: Final = 12
 
 _LAST_COMMITS: Final = 8
 """So many are looked through for an application id: others may have committed since."""
+
+_LOCAL: Final = re.compile(r"(?:file:(?://[^/]*)?)?(/.*)", re.DOTALL)
+
+
+def local_folder(path: str) -> Path | None:
+    """The folder of a path or URI; None if that is not on a local file system.
+
+    Like Hadoop's Path it takes the text of a `file:` URI as it is: `%20` is no space there.
+    """
+    local = _LOCAL.fullmatch(path)
+    return None if local is None else Path(local[1])
+
+
+def folder_uri(path: Path) -> str:
+    """The `file:` URI of a local path for Spark, which `Path.as_uri` is not: it has `%20` for a space."""
+    return f"file://{path}"
+
+
+def real_location(path: str) -> str:
+    """A path that is the same for all that lead to one table: over links, as `file:` URI, by another scheme of S3."""
+    folder = local_folder(path)
+    return re.sub("^s3[an]?://", "s3a://", path) if folder is None else os.path.realpath(folder)
 
 
 def log_of(place: str | None) -> Path | None:

@@ -25,9 +25,9 @@ from bridge.lake.log.local_log import (
     entry_of,
     identity,
     latest_version,
+    local_folder,
 )
 from bridge.runtime import errors, process, remedies
-from bridge.runtime.warehouse import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,10 +24,10 @@ from bridge.lake.ddl import (
     statements,
 )
 from bridge.lake.location import find_schema, place_of, read_table
+from bridge.lake.log.local_log import local_folder
 from bridge.lake.log.stamp import CommitStamp, stamped
 from bridge.lake.writes import append_rows
 from bridge.runtime.errors import StoreError, TargetError
-from bridge.runtime.warehouse import local_folder
 from bridge.spark.session import fork
 from protocol.lsn import Lsn
 

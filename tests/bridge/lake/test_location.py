@@ -7,9 +7,9 @@ import pytest
 
 from bridge.lake.ddl import create_table
 from bridge.lake.location import find_schema, place_of, read_table
+from bridge.lake.log.local_log import local_folder
 from bridge.lake.writes import overwrite_rows
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import local_folder
 
 
 @pytest.fixture

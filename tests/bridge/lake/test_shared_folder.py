@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bridge.lake import shared_folder
+from bridge.lake.log.local_log import local_folder
 from bridge.lake.shared_folder import SharedFolders, check_shared
 from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import local_folder
 from bridge.spark.session import driver_for
 
 

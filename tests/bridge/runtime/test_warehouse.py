@@ -1,14 +1,10 @@
 """What a warehouse may be, and which names a catalog holds."""
 
-from pathlib import Path
-
 import pytest
 
 from bridge.runtime.warehouse import (
     CatalogWarehouse,
     catalogs,
-    folder_uri,
-    local_folder,
     shared_name_hint,
     unsupported_name,
     with_metastore,
@@ -71,24 +67,3 @@ def test_sparks_own_catalog_is_a_metastore_unless_set_otherwise():
     assert with_metastore({key: "in-memory"}, ["catalog:spark_catalog"]) == {key: "in-memory"}
     assert with_metastore({}, ["catalog:main", "/lake"]) == {}
     assert catalogs(["catalog:main.a", "catalog:main.b", "/lake"]) == {"main"}
-
-
-@pytest.mark.parametrize(
-    ("path", "folder"),
-    [
-        ("/lake/public/t", "/lake/public/t"),
-        ("file:/lake/public/t", "/lake/public/t"),
-        ("file:///lake/a b/t", "/lake/a b/t"),
-        ("file:///lake/a%20b/%2E%2e/ü", "/lake/a%20b/%2E%2e/ü"),
-        ("file:///lake/a?b#c:d;e+f&g[h]\ni", "/lake/a?b#c:d;e+f&g[h]\ni"),
-        ("file://host/lake", "/lake"),
-        ("s3a://bucket/lake/public/t", None),
-        ("hdfs://host/lake", None),
-        ("hdfs:/lake", None),
-    ],
-)
-def test_a_local_folder_is_the_one_that_hadoop_takes_a_path_for(spark, path, folder):
-    uri = spark._jvm.org.apache.hadoop.fs.Path(path).toUri()
-    assert (uri.getPath() if uri.getScheme() in {None, "file"} else None) == folder
-    assert local_folder(path) == (None if folder is None else Path(folder))
-    assert folder is None or local_folder(folder_uri(Path(folder))) == Path(folder)

@@ -1,4 +1,4 @@
-"""The log of a local table tells its latest version, and what Delta has written of a version."""
+"""The log of a local table tells its latest version, and what Delta has written of one; which tables are local."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from bridge.lake.log.local_log import (
     checksum_of,
     entry_of,
+    folder_uri,
     last_transaction,
     latest_version,
+    local_folder,
     log_of,
     whole_overwrite,
 )
@@ -104,3 +106,24 @@ def test_transactions_of_other_writers_are_read(tmp_path, line):
     entry_of(tmp_path, 0).write_text(f'{{"commitInfo":{{"note":"\\"txn\\""}}}}\n{line}\n', encoding="utf-8")
     assert last_transaction(tmp_path, 0, "app") == 7
     assert last_transaction(tmp_path, 0, "other") == -1
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/lake/public/t", "/lake/public/t"),
+        ("file:/lake/public/t", "/lake/public/t"),
+        ("file:///lake/a b/t", "/lake/a b/t"),
+        ("file:///lake/a%20b/%2E%2e/ü", "/lake/a%20b/%2E%2e/ü"),
+        ("file:///lake/a?b#c:d;e+f&g[h]\ni", "/lake/a?b#c:d;e+f&g[h]\ni"),
+        ("file://host/lake", "/lake"),
+        ("s3a://bucket/lake/public/t", None),
+        ("hdfs://host/lake", None),
+        ("hdfs:/lake", None),
+    ],
+)
+def test_a_local_folder_is_the_one_that_hadoop_takes_a_path_for(spark, path, folder):
+    uri = spark._jvm.org.apache.hadoop.fs.Path(path).toUri()
+    assert (uri.getPath() if uri.getScheme() in {None, "file"} else None) == folder
+    assert local_folder(path) == (None if folder is None else Path(folder))
+    assert folder is None or local_folder(folder_uri(Path(folder))) == Path(folder)
