@@ -26,7 +26,7 @@ from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
 from bridge.spark import session
 from bridge.spark.driver import JvmWatch
-from bridge.spark.launch import Launch
+from bridge.spark.launch import Launch, Starting
 from bridge.sync.copy_progress import CopyLimit
 
 if TYPE_CHECKING:
@@ -253,9 +253,12 @@ class Daemon:
         self._service.status("starting Spark")
         self._spark_state = "starting"
         start = partial(self._driver.start, self._config.spark.conf, warehouses, Launch(log, keep_open))
+        starting = Starting(log)
         started = threads.detached(start, "start of Spark")
         while not started.done() and not self._stopping:
             wait([started], timeout=_SIGNAL_S)
+            if news := starting.news():
+                self._log.info("Spark is starting", **news)
             self._monitor.turn()
             self._turn_without_spark()
         if self._stopping:

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -32,7 +33,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_VERSIONED = re.compile(r"(?P<artifact>.+?)-\d[^/]*\.jar")
+_VERSION = re.compile(r"-\d[^/]*\.jar$")
 _RESOLUTION: Final = "spark.jars."
 """Settings that Ivy's answer depends on begin with this."""
 
@@ -94,32 +95,21 @@ class DeltaJars:
                 return list(dict.fromkeys((*first, *known))), deltas.archive
         return list(known), self.archive
 
-    def remember(self, jars: Iterable[str], spark_jars: Iterable[str]) -> None:
-        """Record a resolution. It is left out if it may change, or if the folder cannot be written.
+    def remember(self, jars: Iterable[str]) -> None:
+        """Record a resolution, as paths or `file:` URIs.
 
-        Args:
-            jars: The resolved jars, as paths or `file:` URIs.
-            spark_jars: The names of Spark's own jars. What Spark has itself, in whatever version, is not recorded:
-                Spark's class loader takes its own first.
+        It is left out if it may change, or if the folder cannot be written.
         """
         if any(_DYNAMIC.search(value) for value in self.packages.values()):
             return
-        own = {_artifact(name) for name in spark_jars}
         paths = [unquote(urlsplit(jar).path) for jar in jars]
-        # Ivy names a file <group>_<artifact>-<version>.jar
-        kept = [path for path in paths if _artifact(Path(path).name.partition("_")[2]) not in own]
         with contextlib.suppress(OSError):
-            sizes = [(path, Path(path).stat().st_size) for path in kept]
+            sizes = [(path, Path(path).stat().st_size) for path in paths]
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"packages": dict(self.packages), "jars": sizes}, indent=1)
             with tempfile.NamedTemporaryFile("w", dir=self.folder, encoding="utf-8", delete=False) as file:
                 file.write(text)
             Path(file.name).rename(self.record)  # others see all of it or nothing
-
-
-def _artifact(jar: str) -> str:
-    match = _VERSIONED.fullmatch(jar)
-    return match["artifact"] if match else jar
 
 
 # --- An archive of the classes that Spark's JVM loads, so that later starts neither read nor verify them one by one.
@@ -167,6 +157,7 @@ LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`, whose address may be another one for each of those who look."""
 
 _PACKAGES: Final = "spark.jars.packages"
+_EXCLUDES: Final = "spark.jars.excludes"
 
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -190,9 +181,13 @@ these in a second."""
 ON_FEW_CORES: Final = f"{_COLLECTOR} {_COMPILER}"
 """The JVM's options with at most `_FEW_CORES`, if the user gives none."""
 
+_FETCHES: Final = "Spark fetches its jars from Maven Central, once; `pgbridge prepare` does so beforehand"
+
 _DOWNLOADS: Final = 3
 _DOWNLOADS_WITHIN_S: Final = 60.0
 """A machine without access to Maven Central is told soon."""
+
+_TOLD_EVERY_S: Final = 5.0
 
 _LOG_BYTES: Final = 10 << 20
 """A log of this size is set aside at the next start, as `<name>.1`."""
@@ -219,6 +214,36 @@ class Launch:
     new_archive: Path | None = None
 
 
+class Starting:
+    """A start of Spark as it goes on.
+
+    Args:
+        log: The file that gets what Ivy and the JVM print.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._before_bytes = log.stat().st_size if log.exists() else 0
+        self._begun_s = self._told_s = time.monotonic()
+
+    def news(self) -> dict[str, object]:
+        """What to tell of it, every few seconds, as the fields of a log line; nothing in between."""
+        if (now_s := time.monotonic()) < self._told_s + _TOLD_EVERY_S:
+            return {}
+        self._told_s = now_s
+        try:
+            printed = self._log.read_bytes()
+        except OSError:
+            printed = b""
+        printed = printed[self._before_bytes if len(printed) >= self._before_bytes else 0 :]  # it may be a new file
+        told: dict[str, object] = {"seconds": round(now_s - self._begun_s)}
+        if jars := printed.count(b"\tfound "):
+            told["jars"] = jars
+        if b"\ndownloading " in printed:
+            told |= {"jars_fetched": printed.count(b"[SUCCESSFUL ]"), "hint": _FETCHES}
+        return told
+
+
 def start_local(master: str, settings: Mapping[str, str], launch: Launch) -> SparkSession:
     """Start Spark in a JVM on this machine, or return the session if it runs.
 
@@ -236,8 +261,7 @@ def start_local(master: str, settings: Mapping[str, str], launch: Launch) -> Spa
         if jars is None or known is None:
             session = _downloading(lambda: start_by_ivy(master, own, launch))
             if jars is not None:
-                resolved = session.sparkContext.getConf().get("spark.jars") or ""
-                jars.remember(resolved.split(","), (jar.name for jar in _SPARK_JARS.iterdir()))
+                jars.remember((session.sparkContext.getConf().get("spark.jars") or "").split(","))
             return session
         own.pop(_PACKAGES, None)
         options, new = own.get(_JVM_OPTIONS, ""), launch.new_archive
@@ -300,9 +324,16 @@ def _opened(log: Path) -> BinaryIO:
 
 
 def with_packages(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    """Have Ivy resolve Delta, and the user's packages beside it."""
-    packages = settings.get(_PACKAGES, "").split(",")
-    return configure_spark_with_delta_pip(builder, [name for name in packages if name])
+    """Have Ivy resolve Delta, and the user's packages beside it.
+
+    What PySpark's Spark has itself, in whatever version, is not fetched: Spark's class loader takes its own first.
+    """
+    packages, excludes = ([name for name in settings.get(key, "").split(",") if name] for key in (_PACKAGES, _EXCLUDES))
+    if is_own_spark():
+        named = {part for name in packages for part in re.split("[:/]", name)}
+        artifacts = {_VERSION.sub("", jar.name) for jar in _SPARK_JARS.iterdir()}
+        excludes += (f"*:{artifact}" for artifact in sorted(artifacts - named))
+    return configure_spark_with_delta_pip(builder.config(_EXCLUDES, ",".join(excludes)), packages)
 
 
 def _builder(master: str, settings: Mapping[str, str]) -> SparkSession.Builder:

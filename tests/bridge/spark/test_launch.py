@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -70,6 +71,38 @@ def test_a_users_packages_are_resolved_beside_delta():
     assert packages[0].startswith("io.delta:delta-spark")
 
 
+def test_what_spark_has_itself_is_not_fetched(monkeypatch):
+    """Unless the user names it, or starts another Spark, which may have other jars."""
+    settings = {"spark.jars.packages": "org.slf4j/slf4j-api:3.0", "spark.jars.excludes": "a:b"}
+    excludes = launch.with_packages(SparkSession.builder, settings)._options["spark.jars.excludes"].split(",")
+    assert excludes[0] == "a:b"
+    assert {"*:hadoop-client-runtime", "*:parquet-column", "*:spark-core_2.13"} < set(excludes)
+    assert "*:slf4j-api" not in excludes
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert launch.with_packages(SparkSession.builder, settings)._options["spark.jars.excludes"] == "a:b"
+
+
+def test_a_start_that_takes_long_is_told(monkeypatch, tmp_path):
+    times_s = iter([100.0, 104.0, 106.0, 107.0, 111.0, 116.0, 123.0])
+    monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=lambda: next(times_s)))
+    log = tmp_path / "spark.log"
+    log.write_text("\tfound an earlier start's\n")
+    starting = launch.Starting(log)
+    assert starting.news() == {}
+    assert starting.news() == {"seconds": 6}
+    with log.open("a") as file:
+        file.write("\tfound a#b;1 in central\n\tfound c#d;1 in central\n")
+    assert starting.news() == {}
+    assert starting.news() == {"seconds": 11, "jars": 2}
+    with log.open("a") as file:
+        file.write("downloading a …\n\t[SUCCESSFUL ] a#b (1ms)\ndownloading c …\n")
+    told = starting.news()
+    assert (told["seconds"], told["jars"], told["jars_fetched"]) == (16, 2, 1)
+    assert "pgbridge prepare" in str(told["hint"])
+    log.unlink()
+    assert starting.news() == {"seconds": 23}
+
+
 def test_a_users_packages_are_another_resolution(monkeypatch):
     monkeypatch.delenv("SPARK_HOME", raising=False)
     none, one = launch.delta_jars({}), launch.delta_jars({"spark.jars.packages": "org.example:one:1.0"})
@@ -121,7 +154,7 @@ def test_a_jvm_with_the_known_jars_uses_the_archive_of_their_classes_or_makes_on
     jar.write_bytes(b"classes")
     jars = launch.delta_jars({})
     assert jars is not None
-    jars.remember([jar.as_uri()], [])
+    jars.remember([jar.as_uri()])
     launched = []
     monkeypatch.setattr(launch, "started", lambda builder, _: launched.append(dict(builder._options)))
     monkeypatch.setattr(SparkContext, "_gateway", None)
@@ -150,7 +183,7 @@ def test_with_more_jars_deltas_come_first_and_their_archive_is_used(tmp_path, re
     deltas, more = launch.delta_jars({}), launch.delta_jars({"spark.jars.packages": "a:store:1"})
     assert deltas is not None
     assert more is not None
-    deltas.remember([paths[name].as_uri() for name in ("delta", "storage")], [])
+    deltas.remember([paths[name].as_uri() for name in ("delta", "storage")])
     known = [str(paths[name]) for name in resolved]
     in_turn = [str(paths[name]) for name in ("delta", "storage", "store")]
     expected = (in_turn, deltas.archive) if "storage" in resolved else (known, more.archive)
@@ -252,7 +285,7 @@ PACKAGES = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
 
 @pytest.fixture
 def jars(tmp_path):
-    """Two jars as Ivy names them: one of Delta's, and one that Spark has itself."""
+    """Two jars as Ivy names them."""
     paths = [tmp_path / "io.delta_delta-storage-4.4.0.jar", tmp_path / "org.slf4j_slf4j-api-2.0.13.jar"]
     for path in paths:
         path.write_bytes(b"classes")
@@ -262,12 +295,12 @@ def jars(tmp_path):
 @pytest.fixture
 def delta_jars(tmp_path, jars):
     found = DeltaJars(tmp_path / "cache", PACKAGES)
-    found.remember([jar.as_uri() for jar in jars], ["slf4j-api-2.0.17.jar", "spark-core_2.13-4.2.0.jar"])
+    found.remember([jar.as_uri() for jar in jars])
     return found
 
 
-def test_what_spark_has_itself_is_left_out(delta_jars, jars):
-    assert delta_jars.known() == [str(jars[0])]
+def test_a_resolution_is_known(delta_jars, jars):
+    assert delta_jars.known() == [str(jar) for jar in jars]
 
 
 def test_nothing_is_known_before(tmp_path):
@@ -297,12 +330,12 @@ def test_a_damaged_record_is_no_record(delta_jars, record):
 @pytest.mark.parametrize("version", ["a:b:1.0-SNAPSHOT", "a:b:latest.release", "a:b:[1.0,2.0)", "a:b:1.+"])
 def test_a_version_that_may_change_is_resolved_each_time(tmp_path, jars, version):
     delta_jars = DeltaJars(tmp_path / "cache", PACKAGES | {"spark.jars.packages": version})
-    delta_jars.remember([jar.as_uri() for jar in jars], [])
+    delta_jars.remember([jar.as_uri() for jar in jars])
     assert delta_jars.known() is None
 
 
 def test_without_a_place_to_remember_it_is_resolved_each_time(tmp_path, jars):
     (tmp_path / "file").touch()
     delta_jars = DeltaJars(tmp_path / "file" / "cache", PACKAGES)
-    delta_jars.remember([jar.as_uri() for jar in jars], [])
+    delta_jars.remember([jar.as_uri() for jar in jars])
     assert delta_jars.known() is None
