@@ -10,6 +10,7 @@ from typing import Final
 
 _ADDED = "oracle/test_published_again.py::test_a_table_is_had_again_after_a_refresh_has_removed_it"
 _BADLY = "remedies/test_on_a_server.py::test_a_server_that_was_never_set_up"
+_COMMANDS = "bridge/service/test_daemon_commands.py::test_each_command_in_each_state"
 _EVENTS = "oracle/test_catalog_events.py::test_seed"
 _GONE = "faults/test_runbook.py::test_a_delta_table_is_gone"
 _IDENTITY = "bridge/sync/test_start.py::test_tables_without_an_identity_are_named_with_what_to_run"
@@ -99,6 +100,11 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "drop that slot": "remedies/test_of_a_subscription.py::test_a_slot_that_has_confirmed_prepared_transactions",
         "its tables are listed by": "remedies/test_of_a_subscription.py::test_a_table_that_is_not_known",
         "to remove it": _ADDED,
+    },
+    "commands/wait.py": {
+        "run: pgbridge enable": _COMMANDS,
+        "no daemon runs": _COMMANDS,
+        "see pgbridge status": _COMMANDS,
     },
     "config/config.py": {
         "write one with": "remedies/test_on_this_machine.py::test_no_configuration",

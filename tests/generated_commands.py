@@ -32,6 +32,7 @@ MORE: Final = {
     "resync": "copying-again.md#pgbridge-resync",
     "drop": "copying-again.md#pgbridge-drop",
     "origin": "copying-again.md#pgbridge-origin",
+    "wait": "status.md#pgbridge-wait",
     "snapshot": "snapshots.md#on-the-command-line",
     "verify": "verify.md",
     "demo": "../README.md#two-commands",

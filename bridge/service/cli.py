@@ -237,6 +237,28 @@ def skip(
 
 
 app.command()(cli_tables.replay)
+
+
+@app.command()
+def wait(
+    name: shared.Name,
+    *,
+    lsn: Annotated[str | None, typer.Option(metavar="LSN", help="Up to this LSN of the server.")] = None,
+    now: Annotated[bool, typer.Option("--now", help="Up to what the server has committed; the default.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="N", min=0.0, help="How many seconds to wait.")] = 60.0,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
+) -> None:
+    """Wait until the Delta tables have every transaction up to an LSN, so that a program reads what it has written."""
+    from bridge.commands import wait as command  # noqa: PLC0415 - as above
+
+    if now and lsn is not None:
+        raise typer.BadParameter("--lsn and --now name different positions")
+
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        shared.echo(command.wait(state, subscription, lsn, timeout))
+
+
 app.command()(cli_tables.snapshot)
 app.command()(cli_tables.verify)
 

@@ -109,6 +109,7 @@ COMMANDS: Final = {
     "resync": Help("pgbridge resync shop_pub", {}),
     "drop": Help("pgbridge drop shop_pub", {}),
     "origin": Help("pgbridge origin shop_pub --advance 0/2F696C0", {}),
+    "wait": Help("pgbridge wait shop_pub --timeout 10", {1: "an error, or it was not reached in time"}),
     "snapshot": Help(
         'pgbridge snapshot shop_pub --at "2026-05-01 12:00:01"',
         {1: "an error, or a table's version is gone", **_SPARK_LOST},

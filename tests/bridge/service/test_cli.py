@@ -56,6 +56,7 @@ def test_commands_of_the_contract():
         "origin",
         "snapshot",
         "verify",
+        "wait",
         "demo",
     }
 

@@ -283,7 +283,16 @@ def while_stopped(publisher, life):
     life.stop()
     for command in (("disable", "copy_enable"), ("enable", "copy_refresh"), ("resync", "table_copy_refresh")):
         assert "(at the daemon's next start)" in life.says(*command)
+    late = life.pgbridge("wait", "copy_refresh", "--timeout", "0")
+    assert (late.code, "no daemon runs; run: pgbridge run" in late.err) == (1, True)
     publisher.execute("INSERT INTO copy_refresh.t VALUES (5, NULL); INSERT INTO table_copy_refresh.t VALUES (5, NULL)")
     life.start()
     wait_until(lambda: life.ids("copy_refresh", "t")[-1:] == [5] == life.ids("table_copy_refresh", "t")[-1:])
     assert life.state("copy_enable") in {"disabled", "stopped"}
+    late = life.pgbridge("wait", "copy_enable")
+    assert (late.code, "run: pgbridge enable copy_enable" in late.err) == (1, True)
+    life.says("enable", "copy_enable")
+    publisher.execute("INSERT INTO copy_enable.t VALUES (6, NULL)")
+    assert "Delta has every transaction up to" in life.says("wait", "copy_enable", "--now", "--timeout", "40")
+    assert life.ids("copy_enable", "t")[-1:] == [6]
+    assert life.pgbridge("wait", "copy_enable", "--now", "--lsn", "0/1").code == 2

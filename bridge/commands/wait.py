@@ -1,0 +1,87 @@
+"""`pgbridge wait`: returns once Delta has what was committed before, as PostgreSQL's WAIT FOR LSN does on a standby."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from bridge.catalog.lock import is_running
+from bridge.receive.publisher import Publisher
+from bridge.runtime.errors import StateError
+from bridge.track.progress import given_lsn
+from protocol.lsn import Lsn
+
+if TYPE_CHECKING:
+    from bridge.catalog.catalog import Catalog
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.commands.state import State
+    from bridge.config.config import Subscription
+
+_LOOK_EVERY_S: Final = 0.05
+
+_PAGE_BYTES: Final = 8192
+_PAGE_HEADER_BYTES: Final = frozenset({24, 40})  # of a page of WAL, and of the first one of a segment
+
+
+def wait(state: State, subscription: Subscription, text: str | None, timeout_s: float) -> str:
+    """Wait until every transaction that ends at or before an LSN is durable in all tables that are subscribed.
+
+    Args:
+        text: An LSN; None for what the publisher has committed when the command begins.
+        timeout_s: How long to wait, in seconds.
+
+    Returns:
+        The sentence to print.
+
+    Raises:
+        InvalidLsn: The text is not an LSN.
+        StateError: It was not reached in time, or the subscription is disabled.
+        BridgeError: The publisher does not say what is committed.
+    """
+    begun_s = time.monotonic()
+    lsn = _committed(subscription) if text is None else given_lsn(text)
+    name, catalog = subscription.name, state.catalog
+    while (missing := _missing(catalog, name, lsn)) is not None:
+        row = catalog.subscription(name)
+        if row is not None and not row.enabled:
+            raise StateError(f'subscription "{name}" is disabled, and {missing}', hint=f"run: pgbridge enable {name}")
+        if (left_s := begun_s + timeout_s - time.monotonic()) <= 0:
+            raise _late(state, name, f"after {timeout_s:g} s {missing}")
+        time.sleep(min(_LOOK_EVERY_S, left_s))
+    return f"{name}: Delta has every transaction up to {lsn} ({time.monotonic() - begun_s:.1f} s)"
+
+
+def _committed(subscription: Subscription) -> Lsn:
+    """An LSN that no transaction which has committed ends after, whatever its synchronous_commit."""
+    with Publisher(subscription.connection, application_name=f"{subscription.name}_wait") as publisher:
+        lsn = publisher.insert_lsn()
+    # The header of a new page is written with the first record on it: until then no WAL is sent up to there.
+    into_page_bytes = lsn % _PAGE_BYTES
+    return Lsn(lsn - into_page_bytes) if into_page_bytes in _PAGE_HEADER_BYTES else lsn
+
+
+def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:
+    """What is missing for all tables to be at an LSN, as part of a sentence; None if nothing is."""
+    remote_lsn = catalog.remote_lsn(name)
+    if remote_lsn is None:
+        return "it has never streamed"
+    if remote_lsn < lsn:
+        return f"Delta has the transactions up to {remote_lsn}, not up to {lsn}"
+    behind = [rel for rel in catalog.rels(name) if not rel.follows]
+    return ", ".join(map(_said, behind)) or None
+
+
+def _said(rel: RelRow) -> str:
+    why = "is being copied" if rel.waits is None else f"waits for its resync: {rel.waits}"
+    return f"table {rel.qualified_name} {why}"
+
+
+def _late(state: State, name: str, what: str) -> StateError:
+    error = state.catalog.last_error(name)
+    if not is_running(state.config.state_dir):  # it may have started, or ended, meanwhile
+        hint = "no daemon runs; run: pgbridge run"
+    elif error is not None:
+        hint = f"its last error: {error.message}"
+    else:
+        hint = "see pgbridge status; wait again, or with a greater --timeout"
+    return StateError(f'subscription "{name}": {what}', hint=hint)

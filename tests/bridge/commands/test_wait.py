@@ -1,0 +1,138 @@
+"""What was committed before the command is in the tables when it returns; else it says what is missing."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.catalog.catalog_rows import RelRow
+from bridge.catalog.lock import locked
+from bridge.catalog.refresh import have_wait
+from bridge.commands import wait as module
+from bridge.commands.state import State
+from bridge.commands.wait import wait
+from bridge.config.config import Config, Subscription
+from bridge.runtime.errors import BridgeError, InvalidLsn, StateError
+from protocol.lsn import Lsn
+from tests.bridge.subscribed import end
+from tests.fix_bridge import config_of
+
+COMMITS = 200
+
+
+def test_one_reads_what_one_has_written(publisher, memory_pipeline):
+    """Also what was committed without waiting for the disk, and where nothing follows that is published."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE other (id int)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    bridge = memory_pipeline()
+    state = State(config_of(bridge), bridge.catalog, running=False)
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    try:
+        for number in range(COMMITS):
+            off = "SET LOCAL synchronous_commit = off; " if number % 2 else ""
+            publisher.execute(f"BEGIN; {off}INSERT INTO t VALUES ({number}); COMMIT")
+            said = wait(state, bridge.subscription, None, 60)
+            assert {"id": number} in bridge.rows("t")
+            if number % 10 == 0:
+                publisher.execute(f"INSERT INTO other SELECT generate_series(1, {number})")
+        assert "Delta has every transaction up to" in said
+        ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
+        assert lsn in wait(state, bridge.subscription, lsn, 60)
+    finally:
+        end(worker)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A state: the origin stands at 0/100, and no server answers."""
+    subscription = Subscription(name="shop", connection="host=/nonexistent", publications=("p",), warehouse="/lake")
+    settings = Config(state_dir=tmp_path / "state", subscription={"shop": subscription})
+    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
+        catalog.register("shop", enabled=True)
+        yield State(settings, catalog, running=False)
+
+
+def streaming(shop, *rels):
+    shop.catalog.create_origin("shop", Lsn(0x100), "abc", list(rels))
+
+
+def waited(shop, text, timeout_s=0.0):
+    return wait(shop, shop.config.subscription["shop"], text, timeout_s)
+
+
+def test_an_origin_that_moves_meanwhile(shop):
+    streaming(shop, RelRow("public", "t", "r", Lsn(0x80), "/lake/public/t"))
+    assert "up to 0/100" in waited(shop, "0/100")
+    timer = threading.Timer(0.2, lambda: shop.catalog.advance_origin("shop", Lsn(0x200)))
+    timer.start()
+    assert "up to 0/1FF" in waited(shop, "0/1FF", 30)
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("rels", "text", "words"),
+    [
+        (None, "0/1", "it has never streamed"),
+        ((), "0/101", "Delta has the transactions up to 0/100, not up to 0/101"),
+        ((RelRow("public", "t", "d", Lsn(0), "/t"),), "0/100", "table public.t is being copied"),
+        (
+            (RelRow("public", "t", "r", Lsn(1), "/t", waits="its rows are gone"),),
+            "0/1",
+            "public.t waits .*: its rows are",
+        ),
+    ],
+)
+def test_what_is_missing_is_told(shop, rels, text, words):
+    if rels is not None:
+        streaming(shop, *rels)
+        for rel in rels:
+            if rel.waits:
+                have_wait(shop.catalog, "shop", [(rel.namespace, rel.name)], rel.waits, 0.0)
+    with pytest.raises(StateError, match=f'"shop": after 0 s .*{words}') as caught:
+        waited(shop, text)
+    assert caught.value.hint == "no daemon runs; run: pgbridge run"
+
+
+def test_why_it_may_be_late_is_told(shop):
+    streaming(shop)
+    with locked(shop.config.state_dir):
+        with pytest.raises(StateError) as caught:
+            waited(shop, "0/101")
+        assert "a greater --timeout" in caught.value.hint
+        shop.catalog.record_error("shop", "no room", counter="apply")
+        with pytest.raises(StateError) as caught:
+            waited(shop, "0/101")
+        assert "its last error: no room" in caught.value.hint
+    shop.catalog.set_enabled("shop", enabled=False)
+    with pytest.raises(StateError, match="is disabled, and Delta has") as caught:
+        waited(shop, "0/101", 60)
+    assert caught.value.hint == "run: pgbridge enable shop"
+    assert "up to 0/100" in waited(shop, "0/100"), "what is there is there"
+
+
+def test_bad_input(shop):
+    streaming(shop)
+    with pytest.raises(InvalidLsn, match="invalid WAL location"):
+        waited(shop, "now")
+    with pytest.raises(BridgeError, match="cannot connect"):
+        waited(shop, None)
+
+
+@pytest.mark.parametrize(
+    ("insert_lsn", "lsn"), [("1/2018", "1/2000"), ("1/28", "1/0"), ("1/2019", "1/2019"), ("1/2000", "1/2000")]
+)
+def test_the_header_of_a_page_is_not_waited_for(shop, monkeypatch, insert_lsn, lsn):
+    class Idle(SimpleNamespace):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(module, "Publisher", lambda *_, **__: Idle(insert_lsn=lambda: Lsn.parse(insert_lsn)))
+    assert str(module._committed(shop.config.subscription["shop"])) == lsn
