@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from bridge.catalog import refresh
+from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import StateError
@@ -67,8 +69,10 @@ def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:
         return "it has never streamed"
     if remote_lsn < lsn:
         return f"Delta has the transactions up to {remote_lsn}, not up to {lsn}"
-    behind = [rel for rel in catalog.rels(name) if not rel.follows]
-    return ", ".join(map(_said, behind)) or None
+    added = catalog.rels(sync_name(name))  # they follow a stream of their own, until both are at one position
+    if behind := [*added, *(rel for rel in catalog.rels(name) if not rel.follows)]:
+        return ", ".join(map(_said, behind))
+    return "a refresh that was asked for has not been taken up" if refresh.asked(catalog, name) else None
 
 
 def _said(rel: RelRow) -> str:

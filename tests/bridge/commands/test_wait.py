@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.lock import locked
-from bridge.catalog.refresh import have_wait
 from bridge.commands import wait as module
 from bridge.commands.state import State
 from bridge.commands.wait import wait
@@ -92,10 +93,25 @@ def test_what_is_missing_is_told(shop, rels, text, words):
         streaming(shop, *rels)
         for rel in rels:
             if rel.waits:
-                have_wait(shop.catalog, "shop", [(rel.namespace, rel.name)], rel.waits, 0.0)
+                refresh.have_wait(shop.catalog, "shop", [(rel.namespace, rel.name)], rel.waits, 0.0)
     with pytest.raises(StateError, match=f'"shop": after 0 s .*{words}') as caught:
         waited(shop, text)
     assert caught.value.hint == "no daemon runs; run: pgbridge run"
+
+
+def test_tables_that_are_added_are_waited_for(shop):
+    """From the `refresh` on, until they have been handed over to the subscription's stream."""
+    streaming(shop)
+    refresh.ask(shop.catalog, "shop", [None], copy_data=True)
+    with pytest.raises(StateError, match="a refresh that was asked for"):
+        waited(shop, "0/100")
+    (request,) = refresh.asked(shop.catalog, "shop")
+    added = RelRow("public", "new", "i", Lsn(0), "/new")
+    refresh.take_up(shop.catalog, "shop", request.number, bring_in=[added], follow=(), remove=())
+    for state in "ifs":
+        shop.catalog.put_rel("shop:sync", replace(added, state=state, lsn=Lsn(0x90)))
+        with pytest.raises(StateError, match=r"table public\.new is being copied"):
+            waited(shop, "0/100")
 
 
 def test_why_it_may_be_late_is_told(shop):
