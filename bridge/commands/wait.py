@@ -69,10 +69,10 @@ def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:
         return "it has never streamed"
     if remote_lsn < lsn:
         return f"Delta has the transactions up to {remote_lsn}, not up to {lsn}"
+    if refresh.asked(catalog, name):  # before the tables: it is gone when they are there
+        return "a refresh that was asked for has not been taken up"
     added = catalog.rels(sync_name(name))  # they follow a stream of their own, until both are at one position
-    if behind := [*added, *(rel for rel in catalog.rels(name) if not rel.follows)]:
-        return ", ".join(map(_said, behind))
-    return "a refresh that was asked for has not been taken up" if refresh.asked(catalog, name) else None
+    return ", ".join(map(_said, [*added, *(rel for rel in catalog.rels(name) if not rel.follows)])) or None
 
 
 def _said(rel: RelRow) -> str:
