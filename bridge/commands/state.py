@@ -47,3 +47,16 @@ def opened(config_file: Path) -> Iterator[State]:
         for subscription in settings.subscription.values():
             catalog.register(subscription.name, enabled=subscription.enabled)
         yield State(settings, catalog, is_running(settings.state_dir))
+
+
+@contextmanager
+def opened_for(config_file: Path, name: str) -> Iterator[tuple[config.Subscription, State]]:
+    """The same for a command on one subscription.
+
+    Raises:
+        ConfigError: The configuration cannot be used, or has no such subscription.
+        StateError: The state directory cannot be used.
+    """
+    with opened(config_file) as state:
+        (subscription,) = state.config.choose(name)
+        yield subscription, state

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
 from bridge.catalog.lock import is_running
+from bridge.monitor.document import tables_of
 from bridge.receive.publisher import Publisher
 from bridge.runtime.errors import StateError
 from bridge.track.progress import given_lsn
@@ -71,8 +71,7 @@ def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:
         return f"Delta has the transactions up to {remote_lsn}, not up to {lsn}"
     if refresh.asked(catalog, name):  # before the tables: it is gone when they are there
         return "a refresh that was asked for has not been taken up"
-    added = catalog.rels(sync_name(name))  # they follow a stream of their own, until both are at one position
-    return ", ".join(map(_said, [*added, *(rel for rel in catalog.rels(name) if not rel.follows)])) or None
+    return ", ".join(_said(rel) for rel in tables_of(catalog, name) if not rel.follows) or None
 
 
 def _said(rel: RelRow) -> str:

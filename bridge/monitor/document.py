@@ -168,7 +168,7 @@ def subscription_status(
         told: What its streams have told; None outside the daemon.
     """
     name = subscription.name
-    row, rels = catalog.subscription(name), _rels(catalog, name)
+    row, rels = catalog.subscription(name), tables_of(catalog, name)
     enabled = row.enabled if row else subscription.enabled
     state = row.state if row and running else "stopped"
     remote_lsn = catalog.remote_lsn(name)
@@ -219,6 +219,12 @@ def received_lsn(row: SubscriptionRow | None, remote_lsn: Lsn | None) -> Lsn | N
     """Up to where the stream was received: what is durable was, whatever the daemon wrote a second ago."""
     known = [lsn for lsn in (row.received_lsn if row else None, remote_lsn) if lsn]
     return max(known) if row and known else None
+
+
+def tables_of(catalog: Catalog, name: str) -> list[RelRow]:
+    """The subscription's tables; one that follows the tablesync worker's stream is shown as copied (f)."""
+    added = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
+    return sorted(catalog.rels(name) + added, key=lambda rel: (rel.namespace, rel.name))
 
 
 def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:
@@ -356,12 +362,6 @@ def _slot(slot: SlotHealth) -> SlotStatus:
         "active": slot.active,
         "synchronous": slot.synchronous,
     }
-
-
-def _rels(catalog: Catalog, name: str) -> list[RelRow]:
-    """The subscription's tables; one that follows the tablesync worker's stream is shown as copied (f)."""
-    added = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
-    return sorted(catalog.rels(name) + added, key=lambda rel: (rel.namespace, rel.name))
 
 
 def _time(seconds: float) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bridge.commands.alter import set_enabled, set_skip, waits
 from bridge.commands.init import write
-from bridge.commands.state import opened
+from bridge.commands.state import opened, opened_for
 from bridge.config import config
 from bridge.runtime import __version__, log, remedies, supervisor
 from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
@@ -231,8 +231,7 @@ def skip(
     if show:
         cli_tables.show_skipped(config_file, name, lsn)
         return
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         shared.echo(set_skip(subscription, state, lsn))
 
 
@@ -253,9 +252,7 @@ def wait(
 
     if now and lsn is not None:
         raise typer.BadParameter("--lsn and --now name different positions")
-
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         shared.echo(command.wait(state, subscription, lsn, timeout))
 
 
@@ -286,8 +283,7 @@ def refresh(
     """
     from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         lines = command.ask(
             subscription,
             state.catalog,
@@ -309,8 +305,7 @@ def resync(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT
     """
     from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         for line in command.resync(subscription, state):
             shared.echo(line)
 
@@ -333,8 +328,7 @@ def drop(
     """
     from bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
             shared.echo(line)
 
@@ -384,8 +378,7 @@ shared.add_epilogs(app)
 
 
 def _set_enabled(config_file: Path, name: str, *, enabled: bool) -> None:
-    with opened(config_file) as state:
-        (subscription,) = state.config.choose(name)
+    with opened_for(config_file, name) as (subscription, state):
         shared.echo(set_enabled(subscription, state, enabled=enabled))
 
 

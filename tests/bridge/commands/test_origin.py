@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import io
-from contextlib import closing
 
 import pytest
 from rich.console import Console
 
-from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent, RelRow
 from bridge.catalog.lock import locked
 from bridge.commands.origin import advance, collect, render
-from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import SkipError, StateError
 from protocol.lsn import Lsn
+from tests.bridge.monitor.registered import registered
 
 
 @pytest.fixture
 def shop(tmp_path):
     """(configuration, catalog, subscription): the origin stands at 0/100, and no server answers."""
-    subscription = Subscription(name="shop", connection="host=/nonexistent", publications=("p",), warehouse="/lake")
-    settings = Config(state_dir=tmp_path / "state", subscription={"shop": subscription})
-    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
-        catalog.register("shop", enabled=True)
+    with registered(tmp_path) as (settings, catalog):
         catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "t", "s", Lsn(0x180), "/lake/public/t")])
-        yield settings, catalog, subscription
+        yield settings, catalog, settings.subscription["shop"]
 
 
 def shown(catalog, subscription):

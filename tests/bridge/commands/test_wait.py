@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.lock import locked
 from bridge.commands import wait as module
 from bridge.commands.state import State
 from bridge.commands.wait import wait
-from bridge.config.config import Config, Subscription
 from bridge.runtime.errors import BridgeError, InvalidLsn, StateError
 from protocol.lsn import Lsn
+from tests.bridge.monitor.registered import registered
 from tests.bridge.subscribed import end
 from tests.fix_bridge import config_of
 
@@ -51,10 +49,7 @@ def test_one_reads_what_one_has_written(publisher, memory_pipeline):
 @pytest.fixture
 def shop(tmp_path):
     """A state: the origin stands at 0/100, and no server answers."""
-    subscription = Subscription(name="shop", connection="host=/nonexistent", publications=("p",), warehouse="/lake")
-    settings = Config(state_dir=tmp_path / "state", subscription={"shop": subscription})
-    with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
-        catalog.register("shop", enabled=True)
+    with registered(tmp_path) as (settings, catalog):
         yield State(settings, catalog, running=False)
 
 
