@@ -25,6 +25,7 @@ _RETYPED = "bridge/sync/test_tablesync_worker.py::test_a_table_whose_columns_cha
 _RUNS_OUT = "remedies/test_on_a_server.py::test_a_slot_that_runs_out_of_wal"
 _SLOT = "bridge/receive/test_slot.py::test_a_slot_that_is_to_be_used_is_made_by_the_printed_statement"
 _STATE_LOST = "faults/test_runbook.py::test_the_state_directory_is_lost"
+_ROWS_ALREADY = "faults/test_runbook.py::test_delta_tables_have_rows_already"
 _UNDONE = "bridge/lake/commit/test_restore.py::test_a_doubtful_batch_that_somebody_has_taken_back_by_hand"
 _UNHELD = "remedies/test_of_a_subscription.py::test_values_that_cannot_be_held"
 _WAITS = "oracle/test_waits.py::test_one_table_waits_and_the_others_go_on"
@@ -59,12 +60,15 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         'table "{old}" was renamed': _RENAMED,
         "copy both afresh": "oracle/test_typed.py::test_two_tables_have_changed_their_names",
     },
+    "catalog/database.py": {
+        "move it away": "faults/test_runbook.py::test_the_state_directory_is_damaged",
+    },
     "catalog/lock.py": {
         "kill its process": "remedies/test_on_this_machine.py::test_the_spark_of_an_earlier_daemon",
     },
     "check/lake.py": {
         "ALTER TABLE": "bridge/check/test_lake.py::test_a_statement_that_removes_the_property",
-        "move it away": _STATE_LOST,
+        "move it away": _ROWS_ALREADY,
     },
     "check/machine.py": {
         "set a lower": "remedies/test_on_this_machine.py::test_memory_that_is_not_there",
@@ -181,6 +185,9 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "run on the server: ALTER SYSTEM": _BADLY,
         "run in the database": _MISSING,
     },
+    "recovery/manifest_table.py": {
+        "stop the daemon, and make": _STATE_LOST,
+    },
     "receive/slot.py": {
         "check the connection string; if": "faults/test_positions.py::"
         "test_a_table_that_is_handed_over_while_the_subscription_is_stuck",
@@ -238,7 +245,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "ALTER TABLE": _IDENTITY,
     },
     "sync/tablesync.py": {
-        "to have the copy replace": _STATE_LOST,
+        "to have the copy replace": _ROWS_ALREADY,
         "{WAYS_BACK}": _GONE,
     },
     "targets/filled.py": {

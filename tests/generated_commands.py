@@ -28,6 +28,7 @@ MORE: Final = {
     "disable": "running.md#pgbridge-enable-and-disable",
     "skip": "errors.md#pgbridge-skip",
     "replay": "errors.md#pgbridge-replay",
+    "recover": "failover.md#a-lost-state-directory",
     "refresh": "copying-again.md#pgbridge-refresh",
     "resync": "copying-again.md#pgbridge-resync",
     "drop": "copying-again.md#pgbridge-drop",
@@ -52,7 +53,7 @@ Without `--config FILE` a command reads `./pgbridge.toml`. `pgbridge --version` 
 
 `check`, `reload`, `status`, `publications`, `enable`, `disable`, `skip`, `refresh`, `resync`, `drop` and `origin` work
 whether or not the daemon runs, and start no Spark. `snapshot` and `verify` start a Spark of their own, beside the
-daemon's. `replay`, `verify --repair` and `origin --advance` want the daemon stopped.
+daemon's. `recover`, `replay`, `verify --repair` and `origin --advance` want the daemon stopped.
 
 ## Exit codes
 

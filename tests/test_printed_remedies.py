@@ -53,6 +53,7 @@ CALLS: Final = {
     "install": remedies.install("connect"),
     "of_conflict": remedies.of_conflict("delta.`/l/t`", ["a`b"], ["it's"]),
     "of_prepared_binary": remedies.of_prepared_binary("shop", ApplyContext("o", Lsn(24), 7, "public.t c")),
+    "recover": remedies.recover("shop"),
     "refresh": remedies.refresh("shop"),
     "replay": remedies.replay("shop", "0/18"),
     "resync": remedies.resync("shop", "public.t", "s.b c"),

@@ -39,7 +39,7 @@ def finish_batch(
     """
     last = batches[-1]
     prepared = [
-        PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn)
+        PreparedRow(t.spooled.path.name, t.gid, t.xid, t.end_lsn, tuple(sorted(t.spooled.relation_ids)))
         for batch in batches
         for t in batch.prepared
         if isinstance(t.spooled, SpoolFile) and t.gid is not None

@@ -29,16 +29,16 @@ from bridge.receive.stream import undecodable
 from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, remedies
 from bridge.runtime.observer import Observer
 from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder
+from bridge.track.spool import SpoolFolder, spool_folder
 from protocol.errors import UnsupportedBinary
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -266,6 +266,9 @@ def _stream(
     name = context.name
     events, handling = StreamEvents(log), history.handler
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
+    record: Callable[[], None] = partial(manifest_table.record, spark, catalog, subscription)
+    if handling is not None:
+        record = _nothing  # there is no warehouse
     if remote_lsn is None or row is None:
         raise errors.BridgeError("the subscription's state was removed while it ran")
     # of large transactions: once while they are received, and again while they are applied
@@ -293,7 +296,7 @@ def _stream(
         ),
         queue,
         progress,
-        SpoolFolder(spool_folder(catalog, name), [row.file for row in catalog.prepared(name)]),
+        SpoolFolder(spool_folder(catalog.state_dir, name), [row.file for row in catalog.prepared(name)]),
         application_name=name,
         after_receive=partial(_received, history.observer),
         notice=events.publisher_notice,
@@ -315,12 +318,15 @@ def _stream(
                 conflicts=events.conflicts,
                 messages_path=_messages_path(subscription, spark, catalog),
             )
+        record()  # from here on the origin is confirmed
         history.observer.stream_begins(remote_lsn)
         receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         size = subscription.batch
         limits = BatchLimits(size.max_rows, size.max_bytes, size.max_age_s)
-        parts = Stream(receiver, queue, progress, history.growth, history.maintenance, history.observer, check.certify)
+        parts = Stream(
+            *(receiver, queue, progress, history.growth, history.maintenance, history.observer, check.certify), record
+        )
         worker = ApplyWorker(
             context, parts, batcher, applier, control, limits=limits, commit_interval_s=size.commit_interval_s
         )
@@ -337,14 +343,13 @@ def _stream(
         check.close()
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _received(observer: Observer, item: Item) -> None:
     faults.reach("after_receive")
     observer.received(int(item.commit_times_us[0]), item.end_lsn)
-
-
-def spool_folder(catalog: Catalog, name: str) -> Path:
-    """Return the folder of a subscription's spool files."""
-    return catalog.state_dir / "spool" / name
 
 
 def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:

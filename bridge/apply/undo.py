@@ -16,17 +16,13 @@ from bridge.lake.commit import messages, restore
 from bridge.lake.table_position import has_committed
 from bridge.runtime import errors, faults
 from bridge.spark.outcome import summary
-from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bridge.apply.context import Context
     from bridge.lake.log.local_tables import LocalTables
-
-
-_ANY_LSN = Lsn((1 << 63) - 1)
-"""Beyond every LSN that Spark's integers hold."""
+    from protocol.lsn import Lsn
 
 
 class BatchUndo:
@@ -89,7 +85,7 @@ class BatchUndo:
         intent, remote_lsn = self._catalog.batch(self._subscription), self._catalog.remote_lsn(self._subscription)
         if remote_lsn is None or (intent is None and not held.ahead_of_origin(self._catalog, self._subscription)):
             return
-        batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, _ANY_LSN))
+        batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, restore.ANY_LSN))
         tables: Collection[str] = ()
         if intent is not None:
             tables = self._places(intent, None)[0]
@@ -97,7 +93,8 @@ class BatchUndo:
                 if not has_committed(self._spark, path, batch.app_id, intent.end_lsn):
                     restore.fence_table(self._spark, path, batch, self._log)
         own_messages = [
-            messages.BatchRows(path, self._subscription, remote_lsn, _ANY_LSN) for path in self._of_messages(intent)
+            messages.BatchRows(path, self._subscription, remote_lsn, restore.ANY_LSN)
+            for path in self._of_messages(intent)
         ]
         restore.restore_tables(
             self._spark,

@@ -108,6 +108,7 @@ class Stream:
         maintenance: What is done to the tables between batches; None for nothing.
         observer: Is told what is durable.
         certify: Called before anything that was received is recorded as durable (see `ServerCheck.certify`).
+        record: Called before anything is confirmed (see `bridge.recovery.manifest_table.record`).
     """
 
     receiver: WalReceiver
@@ -117,6 +118,7 @@ class Stream:
     maintenance: Maintenance | None = None
     observer: Observer = field(default_factory=Observer)
     certify: Callable[[], None] = lambda: None
+    record: Callable[[], None] = lambda: None
 
 
 class _UnderWay(NamedTuple):
@@ -151,7 +153,7 @@ class ApplyWorker:
         self._applier = applier
         self._control = control
         self._maintenance, self._observer = stream.maintenance, stream.observer
-        self._certify = stream.certify
+        self._certify, self._record = stream.certify, stream.record
         self._formed_s = 0.0
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, most=self._most_transactions
@@ -395,6 +397,7 @@ class ApplyWorker:
         )
 
     def _durable(self, end_lsn: Lsn, batch: Batch | None = None, commit_s: float = float("inf")) -> None:
+        self._record()
         self._progress.durable(end_lsn)
         self._observer.durable(end_lsn)
         faults.reach("before_confirm")
@@ -425,6 +428,7 @@ class ApplyWorker:
         self._certify()
         if not self._catalog.advance_origin(self._name, quiet_lsn):
             return False
+        self._record()
         self._progress.durable(quiet_lsn)
         self._observer.durable(quiet_lsn)
         self._receiver.confirm()

@@ -23,6 +23,7 @@ from bridge.catalog import catalog_rows, commits, schema
 from bridge.catalog.catalog_rows import REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
 from bridge.catalog.database import Database
 from bridge.runtime.errors import StateError
+from bridge.runtime.threads import Together
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _TIMELINE = "(SELECT timeline FROM origin WHERE subscription = ?1)"
 """The timeline of what a subscription's stream has sent (see `held.note_timeline`)."""
+
+_COMMIT_DELAY_S = 0.05
+"""How long a transaction waits for other origins to advance, if the one before had several: PostgreSQL's commit_delay,
+and its commit_siblings."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -43,6 +48,10 @@ def catalog_path(state_dir: Path) -> Path:
 def boot_id() -> str:
     """The kernel's random id of this boot (random(4)): it differs after a power cut."""
     return _BOOT_ID.read_text().strip()
+
+
+def _prepared(row: PreparedRow) -> tuple[Any, ...]:
+    return row.file, row.gid, row.xid, row.end_lsn, None if row.relids is None else json.dumps(row.relids)
 
 
 class Catalog:
@@ -59,7 +68,8 @@ class Catalog:
         self._database = Database(path)
         self._writer: int | None = None  # the thread that has a transaction
         self._claims: dict[str, str] = {}
-        self._advances = catalog_rows.OriginAdvances(self._transaction, self._ready_rels)
+        # each transaction waits for the disk; hundreds of idle subscriptions advance about once a second
+        self._advances = Together(self._advance_all, delay_s=_COMMIT_DELAY_S)
         try:
             with self._transaction() as db:
                 schema.migrate(db)
@@ -71,6 +81,10 @@ class Catalog:
 
     @contextmanager
     def _transaction(self, *, flush: bool = True) -> Iterator[sqlite3.Connection]:
+        if self._writer == threading.get_ident():  # it is a part of the one that this thread has begun
+            with self._database.using() as db:
+                yield db
+            return
         with self._lock, self._database.transaction(flush=flush) as db:
             self._writer = threading.get_ident()
             try:
@@ -197,7 +211,20 @@ class Catalog:
 
         Returns whether the origin moved: only then may `remote_lsn` be confirmed.
         """
-        return self._advances.advance(name, remote_lsn)
+        return self._advances.do((name, remote_lsn))
+
+    def _advance_all(self, group: Iterable[tuple[str, Lsn]]) -> list[bool]:
+        with self._transaction() as db:
+            return [self._advance(db, *each) for each in group]
+
+    def _advance(self, db: sqlite3.Connection, name: str, remote_lsn: Lsn) -> bool:
+        moved = db.execute(
+            "UPDATE origin SET remote_lsn = ?2 WHERE subscription = ?1 AND remote_lsn < ?2 "
+            "AND NOT EXISTS (SELECT 1 FROM batch WHERE subscription = ?1)",
+            (name, remote_lsn),
+        )
+        self._ready_rels(db, name)
+        return moved.rowcount > 0
 
     def set_origin(self, name: str, remote_lsn: Lsn) -> None:
         """Set the origin by hand, as pg_replication_origin_advance does, but never back, and not within a batch.
@@ -322,8 +349,9 @@ class Catalog:
             if applied is not None:
                 commits.put(db, name, applied, end_lsn)
             db.executemany(
-                "INSERT OR REPLACE INTO prepared (subscription, file, gid, xid, end_lsn) VALUES (?, ?, ?, ?, ?)",
-                [(name, row.file, row.gid, row.xid, row.end_lsn) for row in prepared],
+                "INSERT OR REPLACE INTO prepared (subscription, file, gid, xid, end_lsn, relids) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                [(name, *_prepared(row)) for row in prepared],
             )
             db.executemany("DELETE FROM prepared WHERE subscription = ? AND file = ?", [(name, file) for file in ended])
             db.execute("UPDATE origin SET remote_lsn = max(remote_lsn, ?) WHERE subscription = ?", (end_lsn, name))
@@ -378,8 +406,13 @@ class Catalog:
 
     def prepared(self, name: str) -> list[PreparedRow]:
         """Prepared transactions that have not ended, ordered by their end LSN."""
-        rows = self.rows("SELECT file, gid, xid, end_lsn FROM prepared WHERE subscription = ? ORDER BY end_lsn", name)
-        return [PreparedRow(file, gid, xid, Lsn(end_lsn)) for file, gid, xid, end_lsn in rows]
+        rows = self.rows(
+            "SELECT file, gid, xid, end_lsn, relids FROM prepared WHERE subscription = ? ORDER BY end_lsn", name
+        )
+        return [
+            PreparedRow(file, gid, xid, Lsn(end_lsn), None if relids is None else tuple(json.loads(relids)))
+            for file, gid, xid, end_lsn, relids in rows
+        ]
 
     # --- tables ------------------------------------------------------------------------------------------------
 

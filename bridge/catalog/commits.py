@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from bridge.catalog import catalog_rows, schema
 from protocol.lsn import Lsn
@@ -18,14 +18,8 @@ from protocol.lsn import Lsn
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
-
-class _Catalog(Protocol):
-    """The part of `bridge.catalog.catalog.Catalog` that this module uses; that module imports this one."""
-
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
-    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
+    from bridge.catalog.database import Transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,7 @@ def put(db: sqlite3.Connection, subscription: str, batch: catalog_rows.AppliedBa
     )
 
 
-def pending(catalog: _Catalog, subscription: str, most: int = -1) -> Sequence[CommitRecord]:
+def pending(catalog: Transactions, subscription: str, most: int = -1) -> Sequence[CommitRecord]:
     """The records that are to be appended, the oldest first; at most so many."""
     rows = catalog.rows(
         "SELECT number, kind, origin, start_lsn, end_lsn, first_commit_us, last_commit_us, transactions, tables, "
@@ -90,19 +84,39 @@ def pending(catalog: _Catalog, subscription: str, most: int = -1) -> Sequence[Co
     ]
 
 
-def oldest_s(catalog: _Catalog, subscription: str) -> float | None:
+def oldest_s(catalog: Transactions, subscription: str) -> float | None:
     """When the oldest of these records was made, in seconds since 1970; None if there is none."""
     rows = catalog.rows("SELECT min(recorded) FROM commit_record WHERE subscription = ?", subscription)
     return None if rows[0][0] is None else float(rows[0][0])
 
 
-def join_again(catalog: _Catalog, subscription: str) -> None:
+def join_again(catalog: Transactions, subscription: str) -> None:
     """Record all tables that follow the stream as joined now: the table of commits was lost."""
     with catalog.transaction() as db:
         db.execute(schema.JOIN_ALL + " AND r.subscription = ?", (subscription,))
 
 
-def appended(catalog: _Catalog, subscription: str, up_to: int) -> None:
+def leave(catalog: Transactions, subscription: str, tables: Sequence[tuple[str, str, str]]) -> None:
+    """Record that tables, each (namespace, name, path), do not follow the stream."""
+    with catalog.transaction() as db:
+        db.executemany(
+            "INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded) "
+            "SELECT subscription, 'left', remote_lsn, remote_lsn, ?2, ?3 FROM origin WHERE subscription = ?1",
+            [(subscription, json.dumps([table]), time.time()) for table in tables],
+        )
+
+
+def number_from(catalog: Transactions, number: int) -> None:
+    """Have records from now on get higher numbers: the table has them up to this one, and this catalog is new."""
+    with catalog.transaction() as db:
+        db.execute(
+            "INSERT INTO sqlite_sequence SELECT 'commit_record', 0 "
+            "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'commit_record')"
+        )
+        db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'commit_record'", (number,))
+
+
+def appended(catalog: Transactions, subscription: str, up_to: int) -> None:
     """Drop the records up to a number: the table has them, and it is flushed."""
     with catalog.transaction() as db:
         db.execute("DELETE FROM commit_record WHERE subscription = ? AND number <= ?", (subscription, up_to))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from bridge.runtime import remedies
 from bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 BUSY_TIMEOUT_S = 30.0
@@ -19,6 +21,16 @@ BUSY_TIMEOUT_S = 30.0
 _HELD_TIMEOUT_S = 0.1
 """How long to wait once another process has held the lock for all of BUSY_TIMEOUT_S: the daemon's many threads would
 wait one after the other, and it must stop within seconds."""
+
+
+class Transactions(Protocol):
+    """What the modules of this package need of `bridge.catalog.catalog.Catalog`, which imports some of them."""
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Several statements as one transaction."""
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The result of a query."""
 
 
 class Database:
@@ -89,10 +101,7 @@ class Database:
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a bug of pgbridge
         except sqlite3.DatabaseError as error:
-            raise StateError(
-                f"state catalog {self._path} is damaged: {error}",
-                hint="restore it from a backup, or remove the state and copy the tables again",
-            ) from error
+            raise _damaged(self._path, error) from error
 
     def _set_held(self, *, held: bool) -> None:
         if held is not self._held:
@@ -119,7 +128,16 @@ def _use_wal(db: sqlite3.Connection) -> None:
             return
 
 
+def _damaged(path: Path, error: Exception) -> StateError:
+    return StateError(
+        f"state catalog {path} is damaged: {error}",
+        hint=f"move it away, and make the state anew from the tables and the slots: {remedies.recover()}",
+    )
+
+
 def _unusable(path: Path, error: Exception) -> StateError:
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return _damaged(path, error)
     return StateError(
         f"state catalog {path} cannot be opened: {error}",
         hint="state_dir must be a folder on a local disk that this user may write",

@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from bridge.catalog.catalog_rows import sync_name
+from bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,6 +30,12 @@ def forget(catalog: Catalog, name: str) -> None:
 
     Enabled again, it is new: it creates a slot, and copies into tables that are empty or do not exist.
     """
+    forget_rows(catalog, name)
+    _remove_spool(catalog, name)
+
+
+def forget_rows(catalog: Catalog, name: str) -> None:
+    """The same, but for its spool files."""
     with catalog.transaction() as db:
         for table in ("subscription_rel", "conflict", "optimizing"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
@@ -38,7 +45,6 @@ def forget(catalog: Catalog, name: str) -> None:
             "WHERE name = ?",
             (name,),
         )
-    _remove_spool(catalog, name)
 
 
 def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, str]]) -> list[str]:
@@ -84,4 +90,4 @@ def _end_life(db: sqlite3.Connection, name: str) -> None:
 
 def _remove_spool(catalog: Catalog, name: str) -> None:
     for owner in (name, sync_name(name)):
-        shutil.rmtree(catalog.state_dir / "spool" / owner, ignore_errors=True)
+        shutil.rmtree(spool_folder(catalog.state_dir, owner), ignore_errors=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridge.catalog import manifest
 from bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -363,11 +364,16 @@ _SINCE_19 = (
     """,
 )
 
+_SINCE_20 = (
+    "ALTER TABLE prepared ADD COLUMN relids TEXT",  # JSON: of the tables that it changes; NULL if that is not known
+    *manifest.TABLE,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
-    _SINCE_19,
+    *(_SINCE_19, _SINCE_20),
 )
 
 

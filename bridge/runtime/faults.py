@@ -35,6 +35,7 @@ REFRESH_POINTS = (
     "sync_caught_up",  # added tables are at the LSN where the subscription's stream has ended
     "handed_over",  # they follow the subscription's stream, their own slot still exists
     "sync_slot_dropped",  # their slot is dropped, the catalog still has it
+    "manifest_written",  # the warehouse has what has changed of the tables, the catalog does not know
 )
 """Fault points of added tables, which also reach those of copies and batches."""
 

@@ -99,6 +99,11 @@ def start_afresh(subscription: str) -> str:
     return f"pgbridge resync {shlex.quote(subscription)}"
 
 
+def recover(subscription: str = "") -> str:
+    """Make a lost state directory anew, or a subscription's part of it."""
+    return shlex.join(["pgbridge", "recover", *filter(None, [subscription])])
+
+
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:
     """Skip the transaction that finished at an LSN."""
     return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"

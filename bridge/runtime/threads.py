@@ -4,7 +4,8 @@ A walsender waits as soon as its end of the socket is full, within a millisecond
 cores with the decoding one, they have to get theirs at once, and the interpreter's lock as well. Decoding itself loses
 nothing: there is nothing to decode before it is received.
 
-A value can be asked for in a thread of its own (`Latest`): an answer that does not come holds up nobody.
+A value can be asked for in a thread of its own (`Latest`): an answer that does not come holds up nobody. What many ask
+for at the same time is done by few calls (`Together`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Closing(ABC):
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 RECEIVING: Final = 5
 FORMING: Final = 10
@@ -130,6 +133,64 @@ def detached(call: Callable[[], T], name: str) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return answer
+
+
+# --- The work of many, done by few calls ------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Asked(Generic[T, R]):
+    """One caller's item. `answers` is empty until a call has done it."""
+
+    item: T
+    answers: list[R] = field(default_factory=list)
+
+
+class Together(Generic[T, R]):
+    """Does by one call what several threads ask for while another call is under way.
+
+    For what costs as much for many as for one: a transaction that waits for the disk, a commit to a table.
+
+    Args:
+        work: Does what was asked for; gives an answer for each, in their order.
+        delay_s: How long a call waits for others to ask, if the one before was for several. One alone never waits.
+    """
+
+    def __init__(self, work: Callable[[list[T]], list[R]], *, delay_s: float = 0.0) -> None:
+        self._work, self._delay_s = work, delay_s
+        self._waiting: list[_Asked[T, R]] = []
+        self._lock = threading.Lock()  # of `_waiting`
+        self._turn = threading.Lock()
+        self._several = False
+
+    def do(self, item: T) -> R:
+        """Have it done; returns its answer.
+
+        Raises:
+            Exception: As from `work`. Others that waited are not affected: they try by themselves.
+        """
+        mine: _Asked[T, R] = _Asked(item)
+        with self._lock:
+            self._waiting.append(mine)
+        with self._turn:
+            if not mine.answers:
+                self._do_all(mine)
+        return mine.answers[0]
+
+    def _do_all(self, mine: _Asked[T, R]) -> None:
+        if self._several:
+            time.sleep(self._delay_s)
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        self._several = len(group) > 1
+        try:
+            answers = self._work([asked.item for asked in group])
+        except BaseException:
+            with self._lock:
+                self._waiting = [asked for asked in group if asked is not mine] + self._waiting
+            raise
+        for asked, answer in zip(group, answers, strict=True):
+            asked.answers.append(answer)
 
 
 # --- One thread in which many do something now and then ---------------------------------------------------------------

@@ -236,6 +236,7 @@ def skip(
 
 
 app.command()(cli_tables.replay)
+app.command()(cli_tables.recover)
 
 
 @app.command()

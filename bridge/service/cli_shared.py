@@ -105,6 +105,7 @@ COMMANDS: Final = {
     "disable": Help("pgbridge disable shop_pub", {}),
     "skip": Help("pgbridge skip shop_pub --lsn 0/2F52788", {}),
     "replay": Help("pgbridge replay shop_pub --lsn 0/2F52788 --dry-run", _SPARK_LOST),
+    "recover": Help("pgbridge recover --dry-run", _SPARK_LOST),
     "refresh": Help("pgbridge refresh shop_pub --resync public.orders", {}),
     "resync": Help("pgbridge resync shop_pub", {}),
     "drop": Help("pgbridge drop shop_pub", {}),

@@ -37,6 +37,25 @@ def replay(
         shared.echo(line)
 
 
+def recover(
+    name: shared.OptionalName = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would become of each table, and change nothing.")
+    ] = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
+) -> None:
+    """Make a lost state directory anew, from the Delta tables and the replication slot; stop the daemon first.
+
+    Tables go on where they are. What was not copied to its end is copied again.
+    """
+    from bridge.recovery.recover import recover as command  # noqa: PLC0415 - Spark, for this command only
+
+    settings = config.load(config_file)
+    for line in command(settings, settings.choose(name), dry_run=dry_run):
+        shared.echo(line)
+
+
 def show_skipped(config_file: Path, name: str, lsn: str) -> None:
     """Print what a skipped transaction held, as lines of JSON."""
     from bridge.service.replay import show_skipped as command  # noqa: PLC0415 - Arrow, for this command only

@@ -218,12 +218,13 @@ class SubscriptionWorker(StreamWorker):
             published = read_published()
             self._check_configured(published, adds=bool(requests))
             sync = TableSync(self._context, self._copy_limit)
+            tables: TableSync | HandledTables = self._handled or sync
             if requests:
+                tables.record()  # else a request would be lost with the state
                 SUSPECTS.forget(self._name)
                 self._added.forget_worker()
                 refreshing = Refresh(self._name, self._catalog, sync, self._log, self.subscription.mode_of)
                 refreshing.take_up(requests, published.tables, publisher)
-            tables: TableSync | HandledTables = self._handled or sync
             left_out = self._leave_out(published) if self._handled is None else []
             self._added.take_over(self._stop, check.look)
             self._copying = True

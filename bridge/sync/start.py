@@ -87,6 +87,7 @@ class Start:
         """Create the slot, or take the existing one with `create_slot = false`, and create the origin at its LSN."""
         name, slot_name = self._subscription.name, self._subscription.slot_name
         system_identifier = server.system_identifier
+        self._sync.check_new(system_identifier)
         row = self._catalog.subscription(name)
         known = self._catalog.rels_by_name(name)
         new = (table for key, table in self._published.items() if key not in known)
@@ -169,6 +170,12 @@ class HandledTables:
 
     subscription: Subscription
     catalog: Catalog
+
+    def check_new(self, system_identifier: str) -> None:
+        """There is no warehouse."""
+
+    def record(self) -> None:
+        """There is no warehouse."""
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow] = ()) -> list[RelRow]:
         """Return catalog rows for new tables; their path is no path."""

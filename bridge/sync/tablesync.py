@@ -37,6 +37,7 @@ from bridge.lake.table_position import TablePosition, check_committed
 from bridge.lake.writes import overwrite_rows
 from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
+from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, remedies
 from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
 from bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from bridge.receive.slot import Snapshot
     from bridge.track.position import ServerHistory
 
+_WORTH_RECORDING_S = 10.0
+"""A copy that took longer is recorded in the warehouse at once: it would not be made again if state_dir were lost."""
+
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
 
@@ -76,6 +80,15 @@ class TableSync:
         self._local = LocalTables(partial(place_of, self._spark))
         self._shared = SharedFolders(self._spark)
         self._positions = OwnPositions(self._spark, self._catalog, context.name, self._log)
+        self.record = partial(manifest_table.record, self._spark, self._catalog, self._subscription)
+
+    def check_new(self, system_identifier: str) -> None:
+        """Check that a subscription that begins is new to the warehouse.
+
+        Raises:
+            StateError: It is not: its state directory was lost.
+        """
+        manifest_table.check_new(self._spark, self._catalog, self._subscription, system_identifier)
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
@@ -204,9 +217,13 @@ class TableSync:
                 work, describe=partial(largest_row, self._subscription.connection, table), beat=self._heartbeat.beat
             ),
         ):
+            started_s = time.monotonic()
             self._copy_table(rel, table, publisher, snapshot, monitor)
+            worth_recording = time.monotonic() - started_s > _WORTH_RECORDING_S
         now = None if picture is None else picture.table(table.relid)
         followed.copied(self._catalog, owner_of(self._subscription.name), (rel.namespace, rel.name), now)
+        if worth_recording:
+            self.record()
 
     def _copy_table(
         self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor

@@ -29,15 +29,17 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from bridge.apply.stream import StreamHistory, recover, spool_folder, stream
+from bridge.apply.stream import StreamHistory, recover, stream
 from bridge.apply.stream_worker import StreamWorker
 from bridge.catalog import catalog_rows, refresh
+from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, log, remedies
 from bridge.spark import session
 from bridge.sync import copy_progress, made_tables
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import Start
 from bridge.sync.tablesync import TableSync
+from bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -257,10 +259,11 @@ class TableSyncWorker(StreamWorker):
         if row is None or row.slot_state != refresh.DROPPING:
             return
         if status is not None:
+            manifest_table.record(self._spark, self._catalog, self.subscription)  # that nothing needs it any more
             with check.connection() as replication:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")
-        shutil.rmtree(spool_folder(self._catalog, self._name), ignore_errors=True)
+        shutil.rmtree(spool_folder(self._catalog.state_dir, self._name), ignore_errors=True)
         refresh.slot_dropped(self._catalog, self._owner_name)
 
     # --- control of the stream --------------------------------------------------------------------------------------

@@ -223,6 +223,11 @@ class SpoolFile:
         self.path.unlink(missing_ok=True)
 
 
+def spool_folder(state_dir: Path, name: str) -> Path:
+    """The folder of the spool files of a subscription, or of its tablesync worker."""
+    return state_dir / "spool" / name
+
+
 class SpoolFolder:
     """A subscription's spool files.
 

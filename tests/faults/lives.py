@@ -11,11 +11,14 @@ import shlex
 import shutil
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
 from bridge.catalog.catalog import Catalog, catalog_path
+from bridge.config.config import Config
+from bridge.recovery.recover import recover
 from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError
 from tests.bridge.configurations import altered, as_toml
@@ -184,8 +187,29 @@ class Lives:
         _copy(self.folder / "state.backup", self.folder / "state")
         self._open()
 
+    def lose_state(self, part: str = "") -> None:
+        """Lose state_dir; or a file of it alone, which begins like this."""
+        self.bridge.catalog.close()
+        for path in (self.folder / "state").iterdir():
+            if path.name.startswith(part):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._open()
+
+    def recover(self, *, dry_run: bool = False) -> list[str]:
+        """Run `pgbridge recover`; return what it prints."""
+        self.bridge.catalog.close()
+        settings = Config(state_dir=self.folder / "state", subscription={self.name: self.bridge.subscription})
+        started = nullcontext(self.spark)
+        try:
+            return list(
+                recover(settings, [self.bridge.subscription], dry_run=dry_run, started=lambda *_: started)  # type: ignore[arg-type]
+            )
+        finally:
+            self._open()
+
     def _open(self) -> None:
         self.bridge.catalog = Catalog(catalog_path(self.folder / "state"))
+        self.bridge.catalog.register(self.name, enabled=True)
 
     def path(self, table: str) -> Path:
         """The folder of a table of public."""
@@ -245,6 +269,9 @@ class Lives:
         """Do what an error's HINT says: copy tables afresh, restore one, or what a new state directory needs."""
         text = str(error)
         hint = text.partition("HINT:")[2]
+        if f"pgbridge recover {self.name}" in hint:
+            self.recover()
+            return
         if commands := remedies_in(text):
             done = self.pgbridge(*commands[0])
             assert done.code == 0, (commands[0], done)

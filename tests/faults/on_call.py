@@ -93,6 +93,12 @@ class OnCall:
         assert done.code == 0, done
         return done.out
 
+    def refused(self, *arguments: str) -> str:
+        """Run pgbridge; return what it prints as its error, in one line. It must fail."""
+        done = self._command(*arguments)
+        assert done.code == 1, done
+        return " ".join(done.err.split())
+
     def check(self) -> str:
         """Run `pgbridge check`, which may have something to warn of."""
         return self._command("check").out

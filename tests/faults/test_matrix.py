@@ -211,6 +211,11 @@ def state_put_back(life: Lives, server: ForkedServer) -> None:
     life.put_back_state()
 
 
+def state_lost(life: Lives, server: ForkedServer) -> None:
+    """State_dir is gone."""
+    life.lose_state()
+
+
 def table_put_back(life: Lives, server: ForkedServer) -> None:
     """A table is from a backup."""
     life.put_back_table("a")
@@ -226,6 +231,7 @@ EVENTS: Final[tuple[Callable[[Lives, ForkedServer], None], ...]] = (
     promoted_with_everything,
     promoted_without_the_tail,
     state_put_back,
+    state_lost,
     table_put_back,
     slot_advanced,
 )

@@ -12,6 +12,7 @@ import shutil
 
 import pytest
 
+from bridge.catalog.catalog import catalog_path
 from tests.bridge.made_daemon import wait_until
 
 
@@ -113,9 +114,48 @@ def test_an_open_transaction_holds_up_the_start(shop):
 
 
 def test_the_state_directory_is_lost(shop):
-    """With `adopt` the copies replace what the tables hold; nothing comes twice."""
+    """The error names the command that makes it anew; nothing is copied again."""
     shop.stop()
     shutil.rmtree(shop.folder / "state")
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while nobody looked')")
+    shop.start()
+    assert "make the state anew from the tables and the slot: pgbridge recover shop" in shop.error()
+    shop.stop()
+    assert "nothing is changed" in shop.run("recover", "--dry-run")
+    assert "public.orders: goes on" in shop.run("recover", "shop")
+    shop.start()
+    shop.equal()
+
+
+def test_the_state_directory_is_damaged(shop):
+    """It is moved away, and made anew."""
+    shop.stop()
+    catalog = catalog_path(shop.folder / "state")
+    catalog.write_bytes(b"no database" * 100)
+    refused = shop.refused("status")
+    assert "move it away, and make the state anew from the tables and the slots: pgbridge recover" in refused
+    catalog.rename(catalog.with_suffix(".damaged"))
+    shop.run("recover")
+    shop.start()
+    shop.equal()
+
+
+def test_the_machine_is_lost(shop):
+    """Another one with the same configuration has another state directory."""
+    shop.stop()
+    file = shop.folder / "pgbridge.toml"
+    file.write_text(file.read_text().replace('"./state"', '"./elsewhere"'))
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while there was none')")
+    shop.run("recover")
+    shop.start()
+    shop.equal()
+
+
+def test_delta_tables_have_rows_already(shop):
+    """Of a life that the warehouse knows nothing of. With `adopt` the copies replace them; nothing comes twice."""
+    shop.stop()
+    shutil.rmtree(shop.folder / "state")
+    shop.spark.lake.manifests.clear()
     shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('while nobody looked')")
     shop.publisher.query("SELECT pg_drop_replication_slot(%s)", (shop.slot_name,))
     shop.configure(target__adopt=True)

@@ -8,7 +8,7 @@ columns and its rows.
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -17,11 +17,14 @@ from pyspark.errors import PySparkException
 
 from bridge.apply import applier, stream
 from bridge.batch.batch import TableChanges
+from bridge.catalog.manifest import Manifest
 from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally, as_text
 from bridge.effects.events import DELETE, INSERT
 from bridge.evolution.alterations import AddColumn, RenameColumn
 from bridge.lake import table_position
 from bridge.lake.commit import restore
+from bridge.lake.log.history import History
+from bridge.recovery import manifest_table, recover
 from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
 from bridge.spark import session
@@ -34,6 +37,7 @@ from tests.simulation.lake import MemoryLake, MemorySession, Version
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from bridge.catalog.manifest import Due
     from bridge.evolution.alterations import Alteration
     from bridge.lake.log.stamp import CommitStamp
     from bridge.sync.copy_reader import CopySpec
@@ -51,6 +55,28 @@ class LocalTables:
         """Begin."""
         if list(paths):
             begin()
+
+
+class Manifests:
+    """A warehouse's manifests: documents by origin and slot, the last one counts."""
+
+    path = "memory/pgbridge/subscriptions"
+
+    def __init__(self, lake: MemoryLake) -> None:
+        self._documents = lake.manifests
+
+    def append(self, _: Any, origin: str, slot_name: str, due: Due) -> None:
+        """Keep a document."""
+        self._documents[origin, slot_name] = due.document
+
+    def has(self, _: Any, origin: str, slot_name: str) -> bool:
+        """Whether there is a document of a subscription."""
+        return (origin, slot_name) in self._documents
+
+    def latest(self, _: Any, origin: str, slot_name: str) -> Manifest | None:
+        """The last document of a subscription."""
+        document = self._documents.get((origin, slot_name))
+        return None if document is None else Manifest.of(document)
 
 
 class MemoryTables(MemorySession):
@@ -241,6 +267,13 @@ def in_memory() -> Iterator[MemoryTables]:
             "overwrite_rows": lambda rows, path, stamp, *, columns_too, **_: tables.replace(
                 rows, path, stamp, columns_too=columns_too
             ),
+        },
+        manifest_table: {"table_in": lambda _: Manifests(tables.lake)},
+        recover: {
+            "table_in": lambda _: Manifests(tables.lake),
+            "history_of": lambda _, path, *__: History(path, lambda latest: tables.lake.commits(path, latest)),
+            "CommitRows": lambda *_: mock.Mock(last_number=lambda _: 0),
+            "told": lambda _: nullcontext(),
         },
         # so that batches do not join: a joined one has effects in place of changes
         TableChanges: {"foldable": False},

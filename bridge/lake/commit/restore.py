@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bridge.lake.commit import messages
 from bridge.lake.log.history import History
@@ -21,6 +21,7 @@ from bridge.lake.table import written_schema
 from bridge.lake.table_position import described_commits
 from bridge.lake.writes import commit_nothing
 from bridge.targets.location import sql_name
+from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from protocol.lsn import Lsn
+
+ANY_LSN: Final = Lsn((1 << 63) - 1)
+"""Beyond every LSN that Spark's integers hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,16 @@ class History:
         """The latest version."""
         return max(self._commits, default=None)
 
+    def beyond(self, lsn: int) -> list[Commit]:
+        """The commits of batches and copies that end after an LSN, of those that the latest version contains."""
+        commits: list[Commit] = []
+        for commit in self._walk(self._latest()):
+            if commit.position is not None and commit.position <= lsn:
+                break
+            if commit.position is not None:
+                commits.append(commit)
+        return commits
+
     def has_after(self, position: int) -> bool:
         """Whether a batch that ends after a position is among the commits that were read."""
         return any(commit.position is not None and commit.position > position for commit in self._commits.values())

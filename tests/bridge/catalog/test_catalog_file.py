@@ -85,7 +85,7 @@ def test_later_schema_is_refused(path):
 def test_file_that_is_no_catalog(path):
     path.parent.mkdir()
     path.write_text("not a database, but longer than SQLite's header of a hundred bytes " * 20)
-    with pytest.raises(StateError, match=r"catalog\.sqlite cannot be opened: file is not a database\nHINT:  "):
+    with pytest.raises(StateError, match=r"catalog\.sqlite is damaged: file is not a database\nHINT:  "):
         Catalog(path)
 
 

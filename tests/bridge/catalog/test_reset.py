@@ -56,7 +56,7 @@ def everything(catalog: Catalog, name: str) -> dict[str, list[tuple[object, ...]
 def test_forget(catalog, tmp_path):
     before = everything(catalog, "hr")
     reset.forget(catalog, "shop")
-    assert everything(catalog, "shop").keys() == {"subscription"}
+    assert everything(catalog, "shop").keys() == {"subscription", "manifest"}
     row = catalog.subscription("shop")
     assert (row.enabled, row.slot_name, row.incarnation, row.apply_error_count) == (False, None, None, 0)
     assert everything(catalog, "hr") == before
@@ -82,7 +82,8 @@ def test_start_afresh(catalog):
         "shop_r": ("d", 0),
     }
     found = everything(catalog, "shop")
-    assert found.keys() == {"subscription", "subscription_rel", "conflict", "optimizing"}, "what may have to be undone"
+    left = {"subscription", "subscription_rel", "conflict", "optimizing", "manifest"}
+    assert found.keys() == left, "what may have to be undone"
     assert len(found["subscription"]) == 1
     row = catalog.subscription("shop")
     assert (row.enabled, row.slot_state, row.incarnation, row.skip_lsn) == (True, None, None, None)

@@ -49,6 +49,7 @@ def test_commands_of_the_contract():
         "enable",
         "disable",
         "skip",
+        "recover",
         "replay",
         "refresh",
         "resync",

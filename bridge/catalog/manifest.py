@@ -1,0 +1,224 @@
+"""The catalog's part of the manifest: what the warehouse has to know of a subscription beside its tables' own logs.
+
+Each table's log says up to where the table has everything. What no log says is in the manifest: which tables follow,
+which wait or are to be copied, their columns as last seen, what is prepared, what an operator asked for. The whole is
+one document for a subscription and its tablesync worker, because tables move from one to the other. Triggers note each
+change of it. `bridge.recovery` writes it to the warehouse, and makes a lost catalog anew from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow, sync_name
+from protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Mapping
+
+    from bridge.catalog.database import Transactions
+
+_COLUMNS: Final = {
+    "subscription": (
+        *("name", "enabled", "configured_enabled", "incarnation", "epoch", "slot_name", "slot_state"),
+        *("system_identifier", "skip_lsn", "skip_timeline"),
+    ),
+    "subscription_rel": ("subscription", "namespace", "name", "state", "lsn", "path", "relid", "waits", "waits_since"),
+    "prepared": ("subscription", "file", "gid", "xid", "end_lsn", "relids"),
+    "rel_column": ("subscription", "relid", "attnum", "name", "type_oid", "typmod", "state"),
+    "followed": ("subscription", "namespace", "name", "picture"),
+    "removed": ("subscription", "namespace", "name", "path"),
+    "known_type": ("subscription", "oid", "info"),
+    "timeline": ("subscription", "timeline", "begin_lsn"),
+    "refresh": ("subscription", "namespace", "name", "copy_data", "unpublished"),
+}
+"""What of the catalog is in the document. A table's position is in its log, and changes with each batch."""
+
+_OWNER: Final = "substr({row}.{name}, 1, instr({row}.{name} || ':', ':') - 1)"
+"""The subscription of a row that may be its tablesync worker's."""
+
+
+def _notes_changes() -> Iterator[str]:
+    for table, columns in _COLUMNS.items():
+        events = {"INSERT": "NEW", "DELETE": "OLD", f"UPDATE OF {', '.join(columns[1:])}": "NEW"}
+        for event, row in events.items():
+            yield f"""
+            CREATE TRIGGER manifest_{table}_{event.split()[0].lower()} AFTER {event} ON {table}
+            BEGIN
+              UPDATE manifest SET changed = changed + 1
+              WHERE subscription = {_OWNER.format(row=row, name=columns[0])};
+            END
+            """
+
+
+TABLE: Final = (
+    """
+    CREATE TABLE manifest (                  -- what the warehouse has of the catalog
+      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
+      changed INTEGER NOT NULL,              -- grows with each change of what belongs there
+      written INTEGER NOT NULL DEFAULT 0,    -- up to which change it is there
+      digest TEXT                            -- of what is there
+    ) STRICT
+    """,
+    "INSERT INTO manifest (subscription, changed) SELECT name, 1 FROM subscription WHERE instr(name, ':') = 0",
+    """
+    CREATE TRIGGER manifest_begins AFTER INSERT ON subscription WHEN instr(NEW.name, ':') = 0
+    BEGIN
+      INSERT OR IGNORE INTO manifest (subscription, changed) VALUES (NEW.name, 1);
+    END
+    """,
+    *_notes_changes(),
+)
+"""The statements that make the catalog's table of manifests, and its triggers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A document that the warehouse does not have yet.
+
+    Attributes:
+        change: The last change that it has.
+        document: JSON.
+        digest: Of what it says, by which it is compared.
+    """
+
+    change: int
+    document: str
+    digest: str
+
+
+def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
+    """What is to be written to the warehouse before the server may forget anything; None if it has all of it.
+
+    Args:
+        boot_id: Of this machine, which is written with it.
+    """
+    rows = catalog.rows("SELECT changed, written, digest FROM manifest WHERE subscription = ?", subscription)
+    if not rows or rows[0][0] == rows[0][1]:
+        return None
+    with catalog.transaction():  # of one moment
+        ((change, _, digest),) = catalog.rows(
+            "SELECT changed, written, digest FROM manifest WHERE subscription = ?", subscription
+        )
+        names = (subscription, sync_name(subscription))
+        tables = {table: _rows(catalog, table, names) for table in _COLUMNS}
+        origins = catalog.rows(
+            "SELECT subscription, remote_lsn, timeline FROM origin WHERE subscription IN (?, ?)", *names
+        )
+        now = hashlib.sha256(json.dumps(tables).encode()).hexdigest()
+        document = Due(change, json.dumps({"tables": tables, "origins": origins, "boot_id": boot_id}), now)
+        if now == digest:
+            written(catalog, subscription, document)
+            return None
+    return document
+
+
+def _rows(catalog: Transactions, table: str, names: tuple[str, str]) -> list[list[Any]]:
+    columns = ["iif(state = 's', 'r', state)" if name == "state" else name for name in _COLUMNS[table]]
+    order = ", ".join(map(str, range(1, len(columns) + 1)))
+    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_COLUMNS[table][0]} IN (?, ?) ORDER BY {order}"
+    return [list(row) for row in catalog.rows(sql, *names)]
+
+
+def written(catalog: Transactions, subscription: str, document: Due) -> None:
+    """The warehouse has this document, and it is durable there."""
+    with catalog.transaction() as db:
+        db.execute(
+            "UPDATE manifest SET written = ?2, digest = ?3 WHERE subscription = ?1 AND written < ?2",
+            (subscription, document.change, document.digest),
+        )
+
+
+def is_written(catalog: Transactions, subscription: str) -> bool:
+    """Whether this catalog has written a document of the subscription, or was made from one."""
+    return bool(catalog.rows("SELECT 1 FROM manifest WHERE subscription = ? AND written > 0", subscription))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A document, as it is read from the warehouse.
+
+    Attributes:
+        tables: The rows of the catalog's tables.
+        origins: (name, LSN, timeline) of the origins at that moment.
+        boot_id: The machine's, at that moment.
+    """
+
+    tables: Mapping[str, list[list[Any]]]
+    origins: list[tuple[str, int, int | None]]
+    boot_id: str
+
+    @classmethod
+    def of(cls, document: str) -> Manifest:
+        """Read a document."""
+        read = json.loads(document)
+        origins = [(name, lsn, timeline) for name, lsn, timeline in read["origins"]]
+        return cls(read["tables"], origins, read["boot_id"])
+
+    def _of(self, table: str, name: str) -> Iterator[dict[str, Any]]:
+        for row in self.tables[table]:
+            if row[0] == name:
+                yield dict(zip(_COLUMNS[table], row, strict=True))
+
+    def subscription(self, name: str) -> SubscriptionRow | None:
+        """The row of a subscription, or of its tablesync worker; None if it had none."""
+        row = next(self._of("subscription", name), None)
+        if row is None:
+            return None
+        skip_lsn = None if row["skip_lsn"] is None else Lsn(row["skip_lsn"])
+        slot = row["slot_name"], row["slot_state"], row["system_identifier"]
+        return SubscriptionRow(
+            *(name, bool(row["enabled"]), row["incarnation"], row["epoch"], *slot, skip_lsn),
+            *("stopped", INVALID, 0, 0),
+        )
+
+    def origin(self, name: str) -> tuple[Lsn, int | None] | None:
+        """The origin's LSN and timeline when the document was written; None if it had none."""
+        return next(((Lsn(lsn), timeline) for owner, lsn, timeline in self.origins if owner == name), None)
+
+    def rels(self, name: str) -> list[RelRow]:
+        """The tables."""
+        return [
+            RelRow(
+                *(row["namespace"], row["name"], row["state"], Lsn(row["lsn"]), row["path"], row["relid"]),
+                waits=row["waits"],
+                waits_since_s=row["waits_since"],
+            )
+            for row in self._of("subscription_rel", name)
+        ]
+
+    def prepared(self, name: str) -> list[PreparedRow]:
+        """The transactions that were prepared and had not ended."""
+        return [
+            PreparedRow(
+                *(row["file"], row["gid"], row["xid"], Lsn(row["end_lsn"])),
+                None if row["relids"] is None else tuple(json.loads(row["relids"])),
+            )
+            for row in self._of("prepared", name)
+        ]
+
+
+def put_back(
+    db: sqlite3.Connection,
+    subscription: str,
+    manifest: Manifest,
+    origins: Mapping[str, tuple[Lsn, int | None]],
+) -> None:
+    """Write what a document has into a catalog that has nothing of the subscription but its name.
+
+    Args:
+        origins: The LSN and the timeline of each origin, by name.
+    """
+    for table, columns in _COLUMNS.items():
+        places, others = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        # the subscription's own row is there, with its name; others refer to it
+        there = f"ON CONFLICT (name) DO UPDATE SET {others}" if table == "subscription" else ""
+        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) {there}", manifest.tables[table])
+        if table == "subscription":  # before its tables, which join at the origin
+            rows = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]
+            db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", rows)
+    db.execute("UPDATE manifest SET written = 1, changed = changed + 1 WHERE subscription = ?", (subscription,))

@@ -1,0 +1,1 @@
+"""What the warehouse knows of subscriptions, so that a lost state directory can be made anew."""

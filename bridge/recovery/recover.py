@@ -1,0 +1,330 @@
+"""`pgbridge recover` makes a lost state directory anew, from the warehouse and the slot.
+
+Nothing is confirmed to the server that is not durable in every table that follows by the manifest. So the stream goes
+on where the slot is, and each table leaves out what its own log says that it has. What else the catalog had is in the
+manifest. A former daemon that lives on somewhere may have a batch in hand: it is kept out of each table before the
+table's log is read.
+
+What cannot be had again: the changes of prepared transactions, whose tables are copied afresh; transactions that were
+skipped; counters, and the last error.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
+from bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from bridge.lake.commit.restore import ANY_LSN, UndoneBatch, fence_table
+from bridge.lake.location import place_of
+from bridge.lake.log.local_log import local_folder
+from bridge.lake.log.local_tables import LocalTables
+from bridge.lake.log.stamp import TABLES_AT_ONCE
+from bridge.lake.table_position import history_of
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.slot_status import LOST, shown_status
+from bridge.recovery.manifest_table import origin_of, table_in
+from bridge.runtime import errors
+from bridge.snapshots.commits_table import CommitRows, path_in
+from bridge.spark.session import command_session, told
+from bridge.track.spool import SpoolFile, spool_folder
+from protocol.lsn import INVALID, Lsn
+from protocol.stream.transactions import Ending, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow
+    from bridge.catalog.manifest import Manifest
+    from bridge.config.config import Config, Subscription
+    from bridge.lake.log.history import Commit
+    from bridge.track.position import ServerHistory
+
+_AT_FIRST: Final = 8
+"""Commits of a table that are read at first: the slot is mostly one or two batches behind."""
+
+
+def recover(
+    config: Config,
+    chosen: Sequence[Subscription],
+    *,
+    dry_run: bool = False,
+    started: Callable[[Config, Sequence[Subscription]], AbstractContextManager[SparkSession]] | None = None,
+) -> Iterator[str]:
+    """Make the state of subscriptions anew; yields the lines to print.
+
+    Args:
+        chosen: The subscriptions. Of several, those that have a state keep it.
+        dry_run: Only show what it would do.
+        started: Starts Spark, and stops it; None for the session that the configuration describes.
+
+    Raises:
+        StateError: A daemon is running; or there is a state; or the warehouse has nothing of a subscription.
+        PublisherError: The server does not answer; or the slot is in use, or is none that can be streamed from.
+        TargetError: A table cannot be read, or committed to.
+
+            Then this subscription's state is as before. Of several, the others are made anew.
+    """
+    with lock.locked(config.state_dir, lock.STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        lost = [subscription for subscription in chosen if catalog.remote_lsn(subscription.name) is None]
+        if not lost:
+            states = ", ".join(f'"{subscription.name}"' for subscription in chosen)
+            raise errors.StateError(
+                f"the state directory {config.state_dir} has the state of {states}",
+                hint="only if it is older than the tables, as after a backup was put back: move the directory away, "
+                "and repeat the command",
+            )
+        with (
+            started(config, lost) if started else command_session(config, lost, log="spark.log", commits=True) as spark
+        ):
+            failures = 0
+            for subscription in lost:
+                catalog.register(subscription.name, enabled=subscription.enabled)
+                try:
+                    for line in _recovered(spark, catalog, subscription, dry_run=dry_run):
+                        yield f"{subscription.name}: {line}" if len(chosen) > 1 else line
+                except errors.BridgeError as error:
+                    if len(chosen) == 1 or isinstance(error, errors.SparkLost):
+                        raise
+                    failures += 1
+                    yield f"{subscription.name}: not recovered: {error}"
+    if failures:
+        raise errors.StateError(f"{failures} of {len(lost)} subscriptions are not recovered")
+
+
+def _recovered(spark: SparkSession, catalog: Catalog, subscription: Subscription, *, dry_run: bool) -> Iterator[str]:
+    with (
+        told(spark),
+        Publisher(subscription.connection, application_name=f"{subscription.name}_recover") as publisher,
+    ):
+        yield from _Recovery(spark, catalog, subscription, publisher).run(dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table that follows a stream, by the manifest.
+
+    Attributes:
+        beyond: The commits to it that end beyond the origin.
+        epoch: The least epoch that Delta does not refuse to commit to it.
+        written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
+    """
+
+    rel: RelRow
+    beyond: Sequence[Commit]
+    epoch: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What goes on: the subscription's stream, or its tablesync worker's.
+
+    Attributes:
+        origin: Every transaction that ends at or before it is durable in its tables.
+        timeline: The timeline that it is on.
+    """
+
+    row: SubscriptionRow
+    origin: Lsn
+    timeline: int | None
+    tables: Sequence[_Table]
+
+    @property
+    def epoch(self) -> int:
+        """An epoch that nobody has used."""
+        return max([self.row.epoch, *(table.epoch for table in self.tables)]) + 1
+
+    def batch(self, flush_lsn: Lsn, *, rebooted: bool) -> catalog_rows.BatchIntent:
+        """What was cut short: tables keep it, and messages beyond the origin are deleted, because they come again.
+
+        All of it is undone if a table has a part of a batch only, or if files may not be on the disk.
+        """
+        beyond = [commit for table in self.tables for commit in table.beyond]
+        end_lsn = max([self.origin, *(Lsn(commit.position or 0) for commit in beyond)])
+        if rebooted or any(commit.part for commit in beyond):
+            return catalog_rows.BatchIntent(self.origin, max(end_lsn, flush_lsn), alters=True)
+        return catalog_rows.BatchIntent(self.origin, end_lsn, tables=())
+
+
+class _Recovery:
+    """Makes one subscription's state anew."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, subscription: Subscription, publisher: Publisher) -> None:
+        self._spark, self._catalog, self._subscription, self._publisher = spark, catalog, subscription, publisher
+        self._name, self._sync = subscription.name, catalog_rows.sync_name(subscription.name)
+
+    def run(self, *, dry_run: bool) -> Iterator[str]:
+        """As `recover`."""
+        conninfo, name = self._subscription.connection, self._name
+        with ReplicationConnection(conninfo, application_name=f"{name}_recover") as replication:
+            server = replication.history()
+        known = self._manifest(server)
+        slot_name = self._subscription.slot_name
+        status = self._publisher.slot(slot_name)
+        lost = status is None or shown_status(status.wal_status, status.invalidation_reason) in LOST
+        if lost:
+            why = "is gone" if status is None else "is lost"
+            yield f'replication slot "{slot_name}" {why}: all tables are copied again, with another slot'
+            streams = {}
+        else:
+            streams = {
+                owner: stream for owner in (name, self._sync) if (stream := self._stream(owner, known, server, dry_run))
+            }
+            yield f'replication slot "{slot_name}": the stream goes on at {streams[name].origin}'
+            if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
+                at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
+                yield f"the Delta tables were last written to at {at:%F %T} UTC"
+        prepared = [] if lost else self._lost_prepared(known)
+        yield from self._told(known, streams, prepared)
+        if dry_run:
+            yield "nothing is changed"
+            return
+        self._make(known, streams, prepared, server)
+        yield f"the state is made anew in {self._catalog.state_dir}; start the daemon"
+
+    def _manifest(self, server: ServerHistory) -> Manifest:
+        table = table_in(self._subscription.warehouse)
+        slot_name = self._subscription.slot_name
+        known = table.latest(self._spark, origin_of(server.system_identifier, self._name), slot_name)
+        if known is None:
+            raise errors.StateError(
+                f'{table.path} has nothing of subscription "{self._name}" with the slot "{slot_name}" and the server '
+                f"with system identifier {server.system_identifier}",
+                hint="compare warehouse, slot_name and connection in the configuration with those it had; one that is "
+                "new needs no recovery",
+            )
+        return known
+
+    def _stream(self, owner: str, known: Manifest, server: ServerHistory, dry_run: bool) -> _Stream | None:
+        """What goes on of the subscription's stream, or of its tablesync worker's; None if that begins anew."""
+        row, at = known.subscription(owner), known.origin(owner)
+        if row is None or at is None or row.slot_name is None:
+            assert owner == self._sync  # noqa: S101 - a manifest is written once there is an origin
+            return None
+        status = self._publisher.slot(row.slot_name)
+        if owner == self._sync and (status is None or status.confirmed_flush_lsn is None):
+            return None
+        slot_lsn = check_slot(
+            row.slot_name, status, subscription=self._name, database=self._publisher.database, durable_lsn=None
+        )
+        if status is not None and status.active:
+            raise errors.PublisherError(
+                f'replication slot "{row.slot_name}" is in use by process {status.active_pid} of the server: another '
+                "daemon streams from it",
+                hint="stop that daemon; a server notices after wal_sender_timeout that a machine is gone",
+            )
+        # a server that crashed may have forgotten what was confirmed last
+        origin, timeline = max((slot_lsn, server.timeline), (at[0], at[1]), key=lambda each: each[0])
+        with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
+            look = partial(self._look, row, origin, fenced=not dry_run)
+            tables = list(pool.map(look, (rel for rel in known.rels(owner) if rel.state in "fr" and rel.waits is None)))
+        return _Stream(row, origin, timeline, tables)
+
+    def _look(self, row: SubscriptionRow, origin: Lsn, rel: RelRow, *, fenced: bool) -> _Table:
+        family = f"{row.txn_app_id}/"
+        history = history_of(self._spark, rel.path, _AT_FIRST)
+        history.beyond(max(origin, rel.lsn))
+        epoch = max(row.epoch, history.least_epoch(family))
+        written_ms = max((commit.made_ms for commit in history.commits()), default=0)
+        if fenced:
+            fence_table(self._spark, rel.path, UndoneBatch(f"{family}{epoch}", origin, ANY_LSN))
+            history = history_of(self._spark, rel.path, _AT_FIRST)
+        return _Table(rel, history.beyond(max(origin, rel.lsn)), epoch, written_ms)
+
+    def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
+        folder = spool_folder(self._catalog.state_dir, self._name)
+        return [row for row in known.prepared(self._name) if not (folder / row.file).exists()]
+
+    def _changed_by(self, prepared: Sequence[PreparedRow], known: Manifest) -> list[RelRow]:
+        """The tables that prepared transactions change; all if that is not known."""
+        rels = [rel for rel in known.rels(self._name) if rel.state == "r"]
+        relids = {relid for row in prepared for relid in row.relids or ()}
+        all_known = all(row.relids is not None for row in prepared) and relids <= {rel.relid for rel in rels}
+        return [rel for rel in rels if rel.relid in relids or not all_known]
+
+    def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: Sequence[PreparedRow]) -> Iterator[str]:
+        afresh = self._changed_by(prepared, known)
+        for owner in (self._name, self._sync):
+            for rel in known.rels(owner):
+                if rel.waits is not None:
+                    yield f"{rel.qualified_name}: waits for its resync: {rel.waits}"
+                elif rel in afresh:
+                    gids = ", ".join(f'"{row.gid}"' for row in prepared)
+                    yield f"{rel.qualified_name}: copied again, once prepared transactions have ended: {gids}"
+                elif owner not in streams or rel.state not in "fr":
+                    yield f"{rel.qualified_name}: copied again" if streams else f"{rel.qualified_name}: copied"
+                else:
+                    table = next(table for table in streams[owner].tables if table.rel == rel)
+                    beyond = max((Lsn(commit.position or 0) for commit in table.beyond), default=INVALID)
+                    yield f"{rel.qualified_name}: goes on" + (f", and has changes up to {beyond}" if beyond else "")
+
+    def _make(
+        self,
+        known: Manifest,
+        streams: dict[str, _Stream],
+        prepared: Sequence[PreparedRow],
+        server: ServerHistory,
+    ) -> None:
+        """Write the catalog, in one transaction."""
+        name, catalog = self._name, self._catalog
+        rows = CommitRows(
+            self._spark, path_in(self._subscription.warehouse), LocalTables(partial(place_of, self._spark))
+        )
+        rows.ensure()
+        main = known.subscription(name)
+        assert main is not None  # noqa: S101 - it is its manifest
+        last_number = rows.last_number(main.txn_app_id)
+        rebooted = local_folder(self._subscription.warehouse) is not None and known.boot_id != boot_id()
+        own = [
+            (owner, rel) for owner in (name, self._sync) for rel in known.rels(owner) if self._is_own(known, owner, rel)
+        ]
+        with catalog.transaction() as db:
+            reset.forget_rows(catalog, name)
+            commits.number_from(catalog, last_number)
+            origins = {owner: (stream.origin, stream.timeline) for owner, stream in streams.items()}
+            manifest.put_back(db, name, known, origins)
+            for owner, rel in own:
+                catalog.put_rel(owner, replace(rel, state="d"))
+            if not streams:
+                reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for rel in self._rels(known)})
+                return
+            for owner, stream in streams.items():
+                catalog.raise_epoch(owner, stream.epoch)
+                catalog.begin_batch(owner, stream.batch(server.flush_lsn, rebooted=rebooted))
+            if self._sync not in streams and known.subscription(self._sync) is not None:
+                refresh.begin_anew(catalog, name)
+            for rel in self._changed_by(prepared, known):
+                refresh.copy_afresh(catalog, name, (rel.namespace, rel.name))
+            following = {(rel.namespace, rel.name) for rel in catalog.rels(name) if rel.follows}
+            left = [rel for rel in self._rels(known) if (rel.namespace, rel.name) not in following]
+            commits.leave(catalog, name, [(rel.namespace, rel.name, rel.path) for rel in left])
+            for row in prepared:
+                self._put_empty(row)
+
+    def _is_own(self, known: Manifest, owner: str, rel: RelRow) -> bool:
+        """Whether a table that was to be copied has rows of a copy that was not recorded: the next may replace them."""
+        row = known.subscription(owner)
+        if rel.state != "i" or row is None:
+            return False
+        history = history_of(self._spark, rel.path)
+        return history.own((f"{row.txn_app_id}/",)) is not None
+
+    def _rels(self, known: Manifest) -> list[RelRow]:
+        return [*known.rels(self._name), *known.rels(self._sync)]
+
+    def _put_empty(self, row: PreparedRow) -> None:
+        """Have the end of a prepared transaction, whose changes are lost, find a transaction without changes."""
+        folder = spool_folder(self._catalog.state_dir, self._name)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        empty = Transaction(row.xid, row.end_lsn, 0, row.end_lsn, gid=row.gid, ending=Ending.PREPARE)
+        SpoolFile(folder / row.file).keep(empty)
