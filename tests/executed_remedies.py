@@ -241,7 +241,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "{again}have the table": _WENT_BACK,
     },
     "sync/start.py": {
-        "choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",
+        "{recover}choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",
         "ALTER TABLE": _IDENTITY,
     },
     "sync/tablesync.py": {

@@ -340,7 +340,7 @@ def check_slot_state(status: SlotStatus | None, expected: Expected, *, database:
         if status is None:
             yield passed(_SUBJECT, f'"{slot_name}" is created at the first start')
         elif not expected.being_created:
-            yield failed(_SUBJECT, foreign_slot(slot_name))
+            yield failed(_SUBJECT, foreign_slot(slot_name, expected.subscription))
         return
     try:
         check_slot(

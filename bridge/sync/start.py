@@ -101,7 +101,7 @@ class Start:
         if owner := begun or (claimed and claimed[1]):
             raise shared_slot(slot_name, owner)
         if creates and status is not None and made != (slot_name, "creating", system_identifier):
-            raise foreign_slot(slot_name)
+            raise foreign_slot(slot_name, None if isinstance(self._sync, HandledTables) else name)
         state = "creating" if creates else "ready"
         self._catalog.set_slot(name, slot_name=slot_name, slot_state=state, system_identifier=system_identifier)
         if snapshot is None:
@@ -129,12 +129,17 @@ def shared_slot(slot_name: str, owner: str) -> errors.PublisherError:
     )
 
 
-def foreign_slot(slot_name: str) -> errors.PublisherError:
-    """Return the error for a slot that is there before a subscription creates it."""
+def foreign_slot(slot_name: str, subscription: str | None) -> errors.PublisherError:
+    """Return the error for a slot that is there before a subscription creates it.
+
+    Args:
+        subscription: Its name; None if it has no warehouse.
+    """
+    recover = f"if the state was lost, run: {remedies.recover(subscription)}; else " if subscription else ""
     return errors.PublisherError(
         f'replication slot "{slot_name}" already exists on the publisher, and this state directory did not create it',
-        hint="choose another slot_name (in Python: another name), or set create_slot = false to use it from where it "
-        "stands; only if no other state directory and no program streams from it, drop it on the server: "
+        hint=f"{recover}choose another slot_name (in Python: another name), or set create_slot = false to use it from "
+        "where it stands; only if no other state directory and no program streams from it, drop it on the server: "
         f"{remedies.drop_slot(slot_name)}",
     )
 
