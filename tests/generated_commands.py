@@ -53,7 +53,8 @@ Without `--config FILE` a command reads `./pgbridge.toml`. `pgbridge --version` 
 
 `check`, `reload`, `status`, `publications`, `enable`, `disable`, `skip`, `refresh`, `resync`, `drop` and `origin` work
 whether or not the daemon runs, and start no Spark. `snapshot` and `verify` start a Spark of their own, beside the
-daemon's. `recover`, `replay`, `verify --repair` and `origin --advance` want the daemon stopped.
+daemon's. `recover`, `replay`, `verify --repair`, `origin --advance` and `--upgraded` want the daemon
+stopped.
 
 ## Exit codes
 

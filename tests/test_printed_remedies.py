@@ -62,6 +62,8 @@ CALLS: Final = {
     "show_skipped": remedies.show_skipped("shop", "0/18"),
     "skip": remedies.skip("shop", Lsn(24)),
     "start_afresh": remedies.start_afresh("shop"),
+    "upgraded": remedies.upgraded("shop"),
+    "verify": remedies.verify("shop"),
 }
 """What each function of `bridge.runtime.remedies` writes."""
 

@@ -175,20 +175,22 @@ _INVALID = {
 """pg_replication_slots.invalidation_reason (PostgreSQL 17; idle_timeout 18), and what 16 has in its place."""
 
 
-def refusal(missing: Missing, position: Position, *, anew: str) -> errors.PublisherError:
+def refusal(missing: Missing, position: Position, *, anew: str, upgraded: str = "") -> errors.PublisherError:
     """Return the error for a server that does not have a position.
 
     Args:
         missing: Why it does not.
         position: The position, up to which changes are durable here.
         anew: What to do if the server is right: a sentence that begins in lower case.
+        upgraded: What to do if pg_upgrade has made the server of the former one: the same.
     """
     durable = f"but changes up to {position} are durable here"
     if missing.another_server:
         return errors.AnotherServer(
             f"the publisher is another server: {missing.reason}",
-            hint="check the connection string: until it leads to the first server, nothing is changed here; another "
-            "server, one that pg_upgrade made included, needs another state_dir and warehouse",
+            hint="check the connection string: until it leads to the first server, nothing is changed here; "
+            f"{upgraded or 'one that pg_upgrade made is another server, too'}; "
+            "any other server needs another state_dir and warehouse",
         )
     if missing.later:
         return errors.PublisherError(f"the standby lags: {missing.reason}, {durable}", retry=True)

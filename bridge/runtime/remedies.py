@@ -104,6 +104,16 @@ def recover(subscription: str = "") -> str:
     return shlex.join(["pgbridge", "recover", *filter(None, [subscription])])
 
 
+def upgraded(subscription: str) -> str:
+    """Go on with the server that pg_upgrade has made."""
+    return f"pgbridge origin {shlex.quote(subscription)} --upgraded"
+
+
+def verify(subscription: str) -> str:
+    """Compare the tables with the server's."""
+    return f"pgbridge verify {shlex.quote(subscription)}"
+
+
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:
     """Skip the transaction that finished at an LSN."""
     return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"

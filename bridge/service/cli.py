@@ -334,30 +334,7 @@ def drop(
             shared.echo(line)
 
 
-@app.command()
-def origin(
-    name: shared.OptionalName = None,
-    *,
-    advance: Annotated[
-        str,
-        typer.Option(
-            metavar="LSN", help="New origin. Transactions that end before it are never applied. Stop the daemon first."
-        ),
-    ] = "",
-    as_json: shared.AsJson = False,
-    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
-) -> None:
-    """Show the LSN up to which every transaction is durable in Delta, or advance it by hand."""
-    from bridge.commands import origin as command  # noqa: PLC0415 - as above
-
-    with opened(config_file) as state:
-        chosen = state.config.choose(name)
-        if advance:
-            if name is None:
-                raise ConfigError("--advance needs the name of a subscription")
-            shared.echo(command.advance(state.config, state.catalog, chosen[0], advance))
-        else:
-            shared.print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)
+app.command()(cli_tables.origin)
 
 
 @app.command()

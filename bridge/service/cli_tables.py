@@ -1,4 +1,4 @@
-"""The command line of what reads or mends Delta tables apart from the stream. Each command starts Spark."""
+"""The command line of what reads or mends Delta tables, or positions, apart from the stream."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.commands.state import opened
 from bridge.config import config
 from bridge.runtime import errors, log
 from bridge.service import cli_shared as shared
@@ -148,3 +149,34 @@ def _verify_progress() -> Callable[[str, float, float], None]:
         sys.stderr.flush()
 
     return show
+
+
+def origin(
+    name: shared.OptionalName = None,
+    *,
+    advance: Annotated[
+        str,
+        typer.Option(
+            metavar="LSN", help="New origin. Transactions that end before it are never applied. Stop the daemon first."
+        ),
+    ] = "",
+    upgraded: Annotated[
+        bool, typer.Option("--upgraded", help="Go on with what pg_upgrade made of the server. Stop the daemon first.")
+    ] = False,
+    as_json: shared.AsJson = False,
+    config_file: shared.ConfigFile = shared.DEFAULT_FILE,
+) -> None:
+    """Show the LSN up to which every transaction is durable in Delta, or change it by hand."""
+    from bridge.commands import origin as command  # noqa: PLC0415 - psycopg, for this command only
+
+    with opened(config_file) as state:
+        chosen = state.config.choose(name)
+        if (advance or upgraded) and name is None:
+            raise errors.ConfigError(f"--{'advance' if advance else 'upgraded'} needs the name of a subscription")
+        if advance:
+            shared.echo(command.advance(state.config, state.catalog, chosen[0], advance))
+        elif upgraded:
+            for line in command.upgraded(state.config, state.catalog, chosen[0]):
+                shared.echo(line)
+        else:
+            shared.print_document(command.collect(chosen, state.catalog), command.render, as_json=as_json)

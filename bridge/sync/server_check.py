@@ -39,8 +39,10 @@ def refused_by(positions: Held, server: ServerHistory, subscription: str) -> err
     compared = compare(positions, server)
     if compared.refused is None or compared.position is None:
         return None
-    anew = f"to copy all tables again, run: {remedies.start_afresh(catalog_rows.owner_of(subscription))}"
-    return refusal(compared.refused, compared.position, anew=anew)
+    owner = catalog_rows.owner_of(subscription)
+    anew = f"to copy all tables again, run: {remedies.start_afresh(owner)}"
+    upgraded = f"if pg_upgrade made this one of it, stop the daemon, and run: {remedies.upgraded(owner)}"
+    return refusal(compared.refused, compared.position, anew=anew, upgraded=upgraded)
 
 
 class ServerCheck:

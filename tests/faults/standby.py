@@ -19,6 +19,7 @@ from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -196,6 +197,34 @@ class ForkedServer(Closing):
     def promote(self) -> None:
         """Promote a copy that runs as a standby, and wait until it can be written to."""
         self.query("SELECT pg_promote(true, 60)")
+
+    def replace(self) -> None:
+        """Have another server take its place."""
+        self.postgres.close()
+        self.postgres = EmbeddedPostgres(settings=self.postgres.settings, fsync=False)
+        self.postgres.start()
+
+    def upgrade(self, bindir: Path | None = None) -> None:
+        """Have pg_upgrade make another server of it, as for a major version, which takes its place.
+
+        Args:
+            bindir: The new version's programs; None for those of the tests.
+        """
+        old, new = self.postgres, EmbeddedPostgres(bindir, settings=self.postgres.settings, fsync=False)
+        old.stop()
+        new.start()
+        new.stop()
+        options: list[str | Path] = ["--username", new.user, "--socketdir", new.folder, "--no-sync"]
+        for which, server in (("old", old), ("new", new)):
+            options += [f"--{which}-datadir", server.datadir, f"--{which}-bindir", server.programs.bindir]
+            options += [f"--{which}-port", str(server.port)]
+        # it leaves a script in the folder where it is run
+        command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', new.folder, new.programs.bindir / "pg_upgrade", *options]
+        done = new.programs.account.run(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        old.close()
+        self.postgres = new
+        new.start()
 
     # --- WAL and slots ------------------------------------------------------------------------------------------------
 
