@@ -188,6 +188,10 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "recovery/manifest_table.py": {
         "stop the daemon, and make": _STATE_LOST,
     },
+    "recovery/recover.py": {
+        "once they have ended": "faults/test_recover.py::test_a_table_that_keeps_what_was_waits",
+        "to have all its tables copied again": "faults/test_recover.py::test_several",
+    },
     "receive/slot.py": {
         "check the connection string; if": "faults/test_positions.py::"
         "test_a_table_that_is_handed_over_while_the_subscription_is_stuck",

@@ -266,9 +266,7 @@ def _stream(
     name = context.name
     events, handling = StreamEvents(log), history.handler
     remote_lsn, row = catalog.remote_lsn(name), catalog.subscription(name)
-    record: Callable[[], None] = partial(manifest_table.record, spark, catalog, subscription)
-    if handling is not None:
-        record = _nothing  # there is no warehouse
+    record = None if handling is not None else partial(manifest_table.record, spark, catalog, subscription)
     if remote_lsn is None or row is None:
         raise errors.BridgeError("the subscription's state was removed while it ran")
     # of large transactions: once while they are received, and again while they are applied
@@ -318,7 +316,8 @@ def _stream(
                 conflicts=events.conflicts,
                 messages_path=_messages_path(subscription, spark, catalog),
             )
-        record()  # from here on the origin is confirmed
+        if handling is None:  # from here on the origin is confirmed
+            manifest_table.record_all(spark, catalog, subscription)
         history.observer.stream_begins(remote_lsn)
         receiver.start(check.admit, check.admitted)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
@@ -341,10 +340,6 @@ def _stream(
         history.observer.stream_ended()
         receiver.stop()
         check.close()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _received(observer: Observer, item: Item) -> None:

@@ -108,7 +108,8 @@ class Stream:
         maintenance: What is done to the tables between batches; None for nothing.
         observer: Is told what is durable.
         certify: Called before anything that was received is recorded as durable (see `ServerCheck.certify`).
-        record: Called before anything is confirmed (see `bridge.recovery.manifest_table.record`).
+        record: Called before a batch, whose stamps it knows, and before anything is confirmed (see
+            `bridge.recovery.manifest_table.record`); None without a warehouse.
     """
 
     receiver: WalReceiver
@@ -118,7 +119,7 @@ class Stream:
     maintenance: Maintenance | None = None
     observer: Observer = field(default_factory=Observer)
     certify: Callable[[], None] = lambda: None
-    record: Callable[[], None] = lambda: None
+    record: Callable[[], None] | None = None
 
 
 class _UnderWay(NamedTuple):
@@ -153,7 +154,7 @@ class ApplyWorker:
         self._applier = applier
         self._control = control
         self._maintenance, self._observer = stream.maintenance, stream.observer
-        self._certify, self._record = stream.certify, stream.record
+        self._certify, self._record = stream.certify, stream.record or (lambda: None)
         self._formed_s = 0.0
         self._next = NextBatch(
             stream.queue, stream.progress, batcher, limits, stream.growth, most=self._most_transactions
@@ -362,6 +363,7 @@ class ApplyWorker:
     def _apply(self, batch: Batch, skip_lsn: Lsn | None, formed_s: float) -> None:
         started_s = time.monotonic()
         self._certify()
+        self._record()
         with self._in_spark("apply", batch):
             seconds = {"form": formed_s, **self._applier.apply(batch, clear_skip_lsn=skip_lsn)}
         if skip_lsn is not None:

@@ -61,7 +61,8 @@ TABLE: Final = (
       subscription TEXT PRIMARY KEY REFERENCES subscription(name),
       changed INTEGER NOT NULL,              -- grows with each change of what belongs there
       written INTEGER NOT NULL DEFAULT 0,    -- up to which change it is there
-      digest TEXT                            -- of what is there
+      digest TEXT,                           -- of what is there; NULL if that is not known
+      generation INTEGER NOT NULL DEFAULT 0  -- one more with each recovery
     ) STRICT
     """,
     "INSERT INTO manifest (subscription, changed) SELECT name, 1 FROM subscription WHERE instr(name, ':') = 0",
@@ -82,13 +83,20 @@ class Due:
 
     Attributes:
         change: The last change that it has.
+        generation: How many recoveries the catalog comes after.
         document: JSON.
         digest: Of what it says, by which it is compared.
     """
 
     change: int
+    generation: int
     document: str
     digest: str
+
+
+def is_due(catalog: Transactions, subscription: str) -> bool:
+    """Whether something of it has changed since it was written."""
+    return bool(catalog.rows("SELECT 1 FROM manifest WHERE subscription = ? AND changed <> written", subscription))
 
 
 def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
@@ -97,12 +105,11 @@ def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
     Args:
         boot_id: Of this machine, which is written with it.
     """
-    rows = catalog.rows("SELECT changed, written, digest FROM manifest WHERE subscription = ?", subscription)
-    if not rows or rows[0][0] == rows[0][1]:
+    if not is_due(catalog, subscription):
         return None
     with catalog.transaction():  # of one moment
-        ((change, _, digest),) = catalog.rows(
-            "SELECT changed, written, digest FROM manifest WHERE subscription = ?", subscription
+        ((change, generation, digest),) = catalog.rows(
+            "SELECT changed, generation, digest FROM manifest WHERE subscription = ?", subscription
         )
         names = (subscription, sync_name(subscription))
         tables = {table: _rows(catalog, table, names) for table in _COLUMNS}
@@ -110,7 +117,7 @@ def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
             "SELECT subscription, remote_lsn, timeline FROM origin WHERE subscription IN (?, ?)", *names
         )
         now = hashlib.sha256(json.dumps(tables).encode()).hexdigest()
-        document = Due(change, json.dumps({"tables": tables, "origins": origins, "boot_id": boot_id}), now)
+        document = Due(change, generation, json.dumps({"tables": tables, "origins": origins, "boot_id": boot_id}), now)
         if now == digest:
             written(catalog, subscription, document)
             return None
@@ -122,6 +129,18 @@ def _rows(catalog: Transactions, table: str, names: tuple[str, str]) -> list[lis
     order = ", ".join(map(str, range(1, len(columns) + 1)))
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_COLUMNS[table][0]} IN (?, ?) ORDER BY {order}"
     return [list(row) for row in catalog.rows(sql, *names)]
+
+
+def begin(catalog: Transactions, subscription: str) -> None:
+    """A document is about to be written: from here on it is not known what the warehouse has, until `written`."""
+    with catalog.transaction() as db:
+        db.execute("UPDATE manifest SET digest = NULL WHERE subscription = ?", (subscription,))
+
+
+def lost(catalog: Transactions, subscription: str) -> None:
+    """The warehouse has no document: the next one is due."""
+    with catalog.transaction() as db:
+        db.execute("UPDATE manifest SET changed = changed + 1, digest = NULL WHERE subscription = ?", (subscription,))
 
 
 def written(catalog: Transactions, subscription: str, document: Due) -> None:
@@ -146,18 +165,20 @@ class Manifest:
         tables: The rows of the catalog's tables.
         origins: (name, LSN, timeline) of the origins at that moment.
         boot_id: The machine's, at that moment.
+        generation: How many recoveries it comes after.
     """
 
     tables: Mapping[str, list[list[Any]]]
     origins: list[tuple[str, int, int | None]]
     boot_id: str
+    generation: int
 
     @classmethod
-    def of(cls, document: str) -> Manifest:
+    def of(cls, document: str, generation: int) -> Manifest:
         """Read a document."""
         read = json.loads(document)
         origins = [(name, lsn, timeline) for name, lsn, timeline in read["origins"]]
-        return cls(read["tables"], origins, read["boot_id"])
+        return cls(read["tables"], origins, read["boot_id"], generation)
 
     def _of(self, table: str, name: str) -> Iterator[dict[str, Any]]:
         for row in self.tables[table]:
@@ -221,4 +242,7 @@ def put_back(
         if table == "subscription":  # before its tables, which join at the origin
             rows = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]
             db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", rows)
-    db.execute("UPDATE manifest SET written = 1, changed = changed + 1 WHERE subscription = ?", (subscription,))
+    db.execute(
+        "UPDATE manifest SET written = 1, changed = changed + 1, generation = ?2 WHERE subscription = ?1",
+        (subscription, manifest.generation + 1),
+    )

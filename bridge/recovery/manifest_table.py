@@ -1,8 +1,9 @@
 """The Delta table `<warehouse>/pgbridge/subscriptions`: the manifest of each subscription that writes there.
 
-A row is a document (`bridge.catalog.manifest`); the one with the highest number counts. It is appended before the
-server may forget anything that it says: before a batch is confirmed, never with each batch. So with the slot's
-confirmed_flush_lsn, whatever has been confirmed is durable in each table that the document has as one that follows.
+A row is a document (`bridge.catalog.manifest`); the one with the highest number counts. It is appended when something
+of it has changed, before anything else is confirmed to the server. (A batch changes nothing of it, unless transactions
+are prepared or altered tables are in it.) So with the slot's confirmed_flush_lsn, whatever has been confirmed is
+durable in each table that follows by the document.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import datetime as dt
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -67,15 +68,36 @@ class _Entry:
     due: manifest.Due
 
 
+_GENERATION_BITS: Final = 32
+"""A number is the generation of the catalog, and a count within it."""
+
+
+class Last(NamedTuple):
+    """The number and the slot of a document."""
+
+    number: int
+    slot_name: str
+
+    @property
+    def generation(self) -> int:
+        """How many recoveries it comes after."""
+        return self.number >> _GENERATION_BITS
+
+
+_NONE: Final = Last(0, "")
+
+
 @dataclass(eq=False)
 class ManifestTable:
     """The table of one warehouse. One commit takes the documents of all subscriptions that wait to write one."""
 
     path: str
-    _last: dict[str, tuple[int, str]] = field(init=False, default_factory=dict)  # number and slot, by origin
+    _last: dict[str, Last] = field(init=False, default_factory=dict)  # by origin
     _known: bool = field(init=False, default=False)  # they were read, and each append since has succeeded
     _together: Together[_Entry, None] = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)  # of both
+    _locks: dict[str, threading.Lock] = field(init=False, default_factory=dict)
+    _local: tuple[SparkSession, LocalTables] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._together = Together(self._append)
@@ -86,9 +108,18 @@ class ManifestTable:
         Raises:
             TargetError: The table at the path has other columns.
             TargetBusy: Other writers were in the way.
-            StateError: It cannot be flushed.
+            StateError: It cannot be flushed; or the state was made anew elsewhere since.
             PySparkException: Spark cannot commit.
         """
+        with self._lock:
+            self._read(spark)
+            last = self._last.get(origin, _NONE)
+        if last.generation > due.generation:
+            raise StateError(
+                f"{self.path}: the state of this subscription was made anew by pgbridge recover, for another state "
+                "directory than the one here",
+                hint="run one daemon only, with the state directory that was made last; remove the other one",
+            )
         self._together.do(_Entry(spark, origin, slot_name, due))
 
     def _append(self, entries: list[_Entry]) -> list[None]:
@@ -100,36 +131,46 @@ class ManifestTable:
                 retry.retry_commit(partial(self._ensure, spark), self.path)
             rows: list[dict[str, Any]] = []
             for entry in entries:
-                number = self._last.get(entry.origin, (0, ""))[0] + 1
-                self._last[entry.origin] = number, entry.slot_name
+                last = self._last.get(entry.origin, _NONE)
+                number = max(last.number, entry.due.generation << _GENERATION_BITS) + 1
+                self._last[entry.origin] = Last(number, entry.slot_name)
                 values = entry.origin, entry.slot_name, number, entry.due.document, dt.datetime.now(dt.UTC)
                 rows.append(dict(zip(_SCHEMA.names, values, strict=True)))
             frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
             retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
-            local = LocalTables(partial(location.place_of, spark))
-            local.flush([self.path])
+            self._flush(spark)
             for row in rows:
                 if row["number"] % _KEPT == 0:
                     self._prune(spark, row["origin"], row["number"])
-                    local.flush([self.path])
             self._known = True
         return [None] * len(entries)
+
+    def _flush(self, spark: SparkSession) -> None:
+        if self._local is None or self._local[0] is not spark:  # its first flush is of the whole file system
+            self._local = spark, LocalTables(partial(location.place_of, spark))
+        self._local[1].flush([self.path])
 
     def _read(self, spark: SparkSession) -> None:
         """Read the last number and slot of each origin, unless they are known."""
         if self._known:
             return
+        spark = companion(spark, "manifest", _SETTINGS)
         self._last = {}
         if self._exists(spark):
             last = location.read_table(spark, self.path).groupBy("origin").agg(F.max(F.struct("number", "slot_name")))
-            self._last |= {origin: (latest.number, latest.slot_name) for origin, latest in last.collect()}
+            self._last |= {origin: Last(*latest) for origin, latest in last.collect()}
         self._known = True
 
-    def has(self, spark: SparkSession, origin: str, slot_name: str) -> bool:
-        """Whether there is a document of a subscription that has this slot."""
+    def last(self, spark: SparkSession, origin: str) -> Last | None:
+        """The last document's number and slot; None if there is none."""
         with self._lock:
-            self._read(companion(spark, "manifest", _SETTINGS))
-            return self._last.get(origin, (0, ""))[1] == slot_name
+            self._read(spark)
+            return self._last.get(origin)
+
+    def lock_of(self, origin: str) -> threading.Lock:
+        """Held by who reads a subscription's document from the catalog, until it is appended: the last one counts."""
+        with self._lock:
+            return self._locks.setdefault(origin, threading.Lock())
 
     def _ensure(self, spark: SparkSession) -> None:
         if not self._exists(spark):
@@ -141,7 +182,7 @@ class ManifestTable:
             raise TargetError(
                 f"the Delta table at {self.path} is not a table of subscriptions: its columns are "
                 f"{schema.simpleString()}",
-                hint="move it away; it is made again from the state directory",
+                hint="move it away; each subscription writes it again when it is started",
             )
         return schema is not None
 
@@ -149,6 +190,7 @@ class ManifestTable:
         name, condition = sql_name(self.path), f"origin = '{origin}' AND number < {number}"
         retry.retry_commit(lambda: spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
         spark.sql(f"VACUUM {name}").collect()
+        self._flush(spark)
 
     def latest(self, spark: SparkSession, origin: str, slot_name: str) -> manifest.Manifest | None:
         """The last document of a subscription that has this slot; None if there is none."""
@@ -156,7 +198,9 @@ class ManifestTable:
             return None
         rows = location.read_table(spark, self.path).filter(F.col("origin") == origin)
         last = rows.orderBy(F.desc("number")).limit(1).collect()
-        return manifest.Manifest.of(last[0].document) if last and last[0].slot_name == slot_name else None
+        if not last or last[0].slot_name != slot_name:
+            return None
+        return manifest.Manifest.of(last[0].document, Last(last[0].number, slot_name).generation)
 
 
 _TABLES: Final[dict[str, ManifestTable]] = {}
@@ -187,18 +231,21 @@ def record(spark: SparkSession, catalog: Catalog, subscription: Subscription) ->
         StoreError: Spark cannot commit.
         TargetBusy: Other writers were in the way.
         TargetError: The table there has other columns.
-        StateError: It cannot be flushed.
+        StateError: It cannot be flushed; or the state was made anew elsewhere since.
         PySparkException, Py4JError: Spark has ended.
     """
     name = owner_of(subscription.name)
-    due = manifest.due(catalog, name, boot_id())
-    row = catalog.subscription(name) if due is not None else None
-    if due is None or row is None or row.slot_name is None:
+    if not manifest.is_due(catalog, name) or (row := catalog.subscription(name)) is None or row.slot_name is None:
         return
-    origin = origin_of(row.system_identifier, name)
-    table = table_in(subscription.warehouse)
+    table, origin = table_in(subscription.warehouse), origin_of(row.system_identifier, name)
     try:
-        table.append(spark, origin, row.slot_name, due)
+        with table.lock_of(origin):  # the tablesync worker and copies record, too
+            if (due := manifest.due(catalog, name, boot_id())) is None:
+                return
+            manifest.begin(catalog, name)
+            table.append(spark, origin, row.slot_name, due)
+            faults.reach("manifest_written")
+            manifest.written(catalog, name, due)
     except SPARK_ERRORS as error:
         if is_lost(error):
             raise
@@ -207,8 +254,23 @@ def record(spark: SparkSession, catalog: Catalog, subscription: Subscription) ->
             f"server: {summary(error)}",
             hint=store_hint(error),
         ) from error
-    faults.reach("manifest_written")
-    manifest.written(catalog, name, due)
+
+
+def record_all(spark: SparkSession, catalog: Catalog, subscription: Subscription) -> None:
+    """The same when a stream begins: also if the warehouse has lost what it had."""
+    row = catalog.subscription(owner_of(subscription.name))
+    if row is not None and row.slot_name is not None:
+        origin = origin_of(row.system_identifier, row.name)
+        if table_in(subscription.warehouse).last(spark, origin) is None:
+            manifest.lost(catalog, row.name)
+    record(spark, catalog, subscription)
+
+
+def knows(spark: SparkSession, subscription: Subscription, system_identifier: str) -> bool:
+    """Whether the warehouse has a document of a subscription, or of its tablesync worker's."""
+    origin = origin_of(system_identifier, owner_of(subscription.name))
+    # the worker's slot has another name
+    return table_in(subscription.warehouse).last(spark, origin) is not None
 
 
 def check_new(spark: SparkSession, catalog: Catalog, subscription: Subscription, system_identifier: str) -> None:
@@ -223,7 +285,8 @@ def check_new(spark: SparkSession, catalog: Catalog, subscription: Subscription,
     if name != owner_of(name) or manifest.is_written(catalog, name):
         return
     table = table_in(subscription.warehouse)
-    if table.has(spark, origin_of(system_identifier, name), subscription.slot_name):
+    last = table.last(spark, origin_of(system_identifier, name))
+    if last is not None and last.slot_name == subscription.slot_name:
         raise StateError(
             f'subscription "{name}" has been here: {table.path} has what belongs to it, and the state directory '
             f"{catalog.state_dir} does not: it was lost, or state_dir is another one",

@@ -12,6 +12,7 @@ skipped; counters, and the last error.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from bridge.lake.commit import messages
 from bridge.lake.commit.restore import ANY_LSN, UndoneBatch, fence_table
 from bridge.lake.location import place_of
 from bridge.lake.log.local_log import local_folder
@@ -30,7 +32,7 @@ from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.receive.slot_status import LOST, shown_status
 from bridge.recovery.manifest_table import origin_of, table_in
-from bridge.runtime import errors
+from bridge.runtime import errors, remedies
 from bridge.snapshots.commits_table import CommitRows, path_in
 from bridge.spark.session import command_session, told
 from bridge.track.spool import SpoolFile, spool_folder
@@ -40,6 +42,7 @@ from protocol.stream.transactions import Ending, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     from bridge.config.config import Config, Subscription
     from bridge.lake.log.history import Commit
     from bridge.track.position import ServerHistory
+
+_LOST: Final = "lost"
+"""Notes, in a spool file, that it has no changes because they are lost."""
 
 _AT_FIRST: Final = 8
 """Commits of a table that are read at first: the slot is mostly one or two batches behind."""
@@ -75,9 +81,10 @@ def recover(
             Then this subscription's state is as before. Of several, the others are made anew.
     """
     with lock.locked(config.state_dir, lock.STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
-        lost = [subscription for subscription in chosen if catalog.remote_lsn(subscription.name) is None]
+        # one that was dropped, or is to begin afresh, has written a document before
+        lost = [each for each in chosen if not manifest.is_written(catalog, each.name)]
         if not lost:
-            states = ", ".join(f'"{subscription.name}"' for subscription in chosen)
+            states = ", ".join(f'"{each.name}"' for each in chosen)
             raise errors.StateError(
                 f"the state directory {config.state_dir} has the state of {states}",
                 hint="only if it is older than the tables, as after a backup was put back: move the directory away, "
@@ -90,7 +97,7 @@ def recover(
             for subscription in lost:
                 catalog.register(subscription.name, enabled=subscription.enabled)
                 try:
-                    for line in _recovered(spark, catalog, subscription, dry_run=dry_run):
+                    for line in _recovered(spark, catalog, subscription, dry_run=dry_run, alone=len(chosen) == 1):
                         yield f"{subscription.name}: {line}" if len(chosen) > 1 else line
                 except errors.BridgeError as error:
                     if len(chosen) == 1 or isinstance(error, errors.SparkLost):
@@ -101,12 +108,14 @@ def recover(
         raise errors.StateError(f"{failures} of {len(lost)} subscriptions are not recovered")
 
 
-def _recovered(spark: SparkSession, catalog: Catalog, subscription: Subscription, *, dry_run: bool) -> Iterator[str]:
+def _recovered(
+    spark: SparkSession, catalog: Catalog, subscription: Subscription, *, dry_run: bool, alone: bool
+) -> Iterator[str]:
     with (
         told(spark),
         Publisher(subscription.connection, application_name=f"{subscription.name}_recover") as publisher,
     ):
-        yield from _Recovery(spark, catalog, subscription, publisher).run(dry_run=dry_run)
+        yield from _Recovery(spark, catalog, subscription, publisher).run(dry_run=dry_run, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +156,13 @@ class _Stream:
     def batch(self, flush_lsn: Lsn, *, rebooted: bool) -> catalog_rows.BatchIntent:
         """What was cut short: tables keep it, and messages beyond the origin are deleted, because they come again.
 
-        All of it is undone if a table has a part of a batch only, or if files may not be on the disk.
+        All of it is undone if a table has a part of a batch only, or if files may not be on the disk. It ends where the
+        server's WAL does: no table says where the last messages are.
         """
         beyond = [commit for table in self.tables for commit in table.beyond]
-        end_lsn = max([self.origin, *(Lsn(commit.position or 0) for commit in beyond)])
-        if rebooted or any(commit.part for commit in beyond):
-            return catalog_rows.BatchIntent(self.origin, max(end_lsn, flush_lsn), alters=True)
-        return catalog_rows.BatchIntent(self.origin, end_lsn, tables=())
+        end_lsn = max([self.origin, flush_lsn, *(Lsn(commit.position or 0) for commit in beyond)])
+        undone = rebooted or any(commit.part for commit in beyond)
+        return catalog_rows.BatchIntent(self.origin, end_lsn, alters=undone, tables=None if undone else ())
 
 
 class _Recovery:
@@ -163,19 +172,27 @@ class _Recovery:
         self._spark, self._catalog, self._subscription, self._publisher = spark, catalog, subscription, publisher
         self._name, self._sync = subscription.name, catalog_rows.sync_name(subscription.name)
 
-    def run(self, *, dry_run: bool) -> Iterator[str]:
-        """As `recover`."""
+    def run(self, *, dry_run: bool, alone: bool) -> Iterator[str]:
+        """As `recover`; `alone` if it is the only one."""
         conninfo, name = self._subscription.connection, self._name
         with ReplicationConnection(conninfo, application_name=f"{name}_recover") as replication:
             server = replication.history()
         known = self._manifest(server)
         slot_name = self._subscription.slot_name
         status = self._publisher.slot(slot_name)
+        begun = known.origin(name) is not None
         lost = status is None or shown_status(status.wal_status, status.invalidation_reason) in LOST
+        streams: dict[str, _Stream] = {}
+        if lost and not alone:
+            raise errors.PublisherError(
+                f'replication slot "{slot_name}" is gone or lost; perhaps the subscription was dropped',
+                hint=f"to have all its tables copied again, with another slot, run: {remedies.recover(name)}",
+            )
         if lost:
             why = "is gone" if status is None else "is lost"
             yield f'replication slot "{slot_name}" {why}: all tables are copied again, with another slot'
-            streams = {}
+        elif not begun:
+            yield f'replication slot "{slot_name}" is made again, and all tables are copied: the copy was not done'
         else:
             streams = {
                 owner: stream for owner in (name, self._sync) if (stream := self._stream(owner, known, server, dry_run))
@@ -184,7 +201,7 @@ class _Recovery:
             if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
                 at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
                 yield f"the Delta tables were last written to at {at:%F %T} UTC"
-        prepared = [] if lost else self._lost_prepared(known)
+        prepared = self._lost_prepared(known) if streams else []
         yield from self._told(known, streams, prepared)
         if dry_run:
             yield "nothing is changed"
@@ -209,7 +226,6 @@ class _Recovery:
         """What goes on of the subscription's stream, or of its tablesync worker's; None if that begins anew."""
         row, at = known.subscription(owner), known.origin(owner)
         if row is None or at is None or row.slot_name is None:
-            assert owner == self._sync  # noqa: S101 - a manifest is written once there is an origin
             return None
         status = self._publisher.slot(row.slot_name)
         if owner == self._sync and (status is None or status.confirmed_flush_lsn is None):
@@ -228,6 +244,10 @@ class _Recovery:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
             look = partial(self._look, row, origin, fenced=not dry_run)
             tables = list(pool.map(look, (rel for rel in known.rels(owner) if rel.state in "fr" and rel.waits is None)))
+        if not dry_run and owner == self._name:
+            epoch = max([row.epoch, *(table.epoch for table in tables)])
+            batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN)
+            fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch)
         return _Stream(row, origin, timeline, tables)
 
     def _look(self, row: SubscriptionRow, origin: Lsn, rel: RelRow, *, fenced: bool) -> _Table:
@@ -243,14 +263,22 @@ class _Recovery:
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)
-        return [row for row in known.prepared(self._name) if not (folder / row.file).exists()]
+        return [row for row in known.prepared(self._name) if not _has_changes(folder / row.file)]
 
     def _changed_by(self, prepared: Sequence[PreparedRow], known: Manifest) -> list[RelRow]:
-        """The tables that prepared transactions change; all if that is not known."""
-        rels = [rel for rel in known.rels(self._name) if rel.state == "r"]
+        """The tables that follow, and that prepared transactions change; all that follow if that is not known."""
+        rels = [rel for rel in known.rels(self._name) if rel.state == "r" and rel.waits is None]
         relids = {relid for row in prepared for relid in row.relids or ()}
         all_known = all(row.relids is not None for row in prepared) and relids <= {rel.relid for rel in rels}
         return [rel for rel in rels if rel.relid in relids or not all_known]
+
+    def _without(self, rel: RelRow, prepared: Sequence[PreparedRow]) -> str:
+        """What becomes of a table that changes of prepared transactions are lost for."""
+        gids = ", ".join(f'"{row.gid}"' for row in prepared)
+        if self._subscription.mode_of(rel.qualified_name) == "mirror":
+            return f"copied again, once prepared transactions have ended: {gids}"
+        hint = f"once they have ended, copy the table afresh: {remedies.resync(self._name, rel.qualified_name)}"
+        return f"changes of prepared transactions are lost: {gids}{errors.HINT}{hint}"
 
     def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: Sequence[PreparedRow]) -> Iterator[str]:
         afresh = self._changed_by(prepared, known)
@@ -259,8 +287,7 @@ class _Recovery:
                 if rel.waits is not None:
                     yield f"{rel.qualified_name}: waits for its resync: {rel.waits}"
                 elif rel in afresh:
-                    gids = ", ".join(f'"{row.gid}"' for row in prepared)
-                    yield f"{rel.qualified_name}: copied again, once prepared transactions have ended: {gids}"
+                    yield f"{rel.qualified_name}: {self._without(rel, prepared)}"
                 elif owner not in streams or rel.state not in "fr":
                     yield f"{rel.qualified_name}: copied again" if streams else f"{rel.qualified_name}: copied"
                 else:
@@ -296,7 +323,8 @@ class _Recovery:
             for owner, rel in own:
                 catalog.put_rel(owner, replace(rel, state="d"))
             if not streams:
-                reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for rel in self._rels(known)})
+                if known.origin(name) is not None:
+                    reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for rel in self._rels(known)})
                 return
             for owner, stream in streams.items():
                 catalog.raise_epoch(owner, stream.epoch)
@@ -304,7 +332,11 @@ class _Recovery:
             if self._sync not in streams and known.subscription(self._sync) is not None:
                 refresh.begin_anew(catalog, name)
             for rel in self._changed_by(prepared, known):
-                refresh.copy_afresh(catalog, name, (rel.namespace, rel.name))
+                table = (rel.namespace, rel.name)
+                if self._subscription.mode_of(rel.qualified_name) == "mirror":
+                    refresh.copy_afresh(catalog, name, table)
+                else:
+                    refresh.have_wait(catalog, name, [table], self._without(rel, prepared), time.time())
             following = {(rel.namespace, rel.name) for rel in catalog.rels(name) if rel.follows}
             left = [rel for rel in self._rels(known) if (rel.namespace, rel.name) not in following]
             commits.leave(catalog, name, [(rel.namespace, rel.name, rel.path) for rel in left])
@@ -324,7 +356,17 @@ class _Recovery:
 
     def _put_empty(self, row: PreparedRow) -> None:
         """Have the end of a prepared transaction, whose changes are lost, find a transaction without changes."""
-        folder = spool_folder(self._catalog.state_dir, self._name)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = spool_folder(self._catalog.state_dir, self._name) / row.file
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
         empty = Transaction(row.xid, row.end_lsn, 0, row.end_lsn, gid=row.gid, ending=Ending.PREPARE)
-        SpoolFile(folder / row.file).keep(empty)
+        SpoolFile(path, noted={_LOST: True}).keep(empty)
+
+
+def _has_changes(path: Path) -> bool:
+    """Whether a file has the changes of a prepared transaction; it may be an empty one, of an earlier recovery."""
+    try:
+        kept = SpoolFile.load(path).spooled
+    except errors.StateError:
+        return False
+    return isinstance(kept, SpoolFile) and _LOST not in kept.noted

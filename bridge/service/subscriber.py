@@ -20,6 +20,7 @@ from bridge.lake.location import place_of
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.shared_folder import check_shared
 from bridge.publication import published_table
+from bridge.recovery import manifest_table
 from bridge.runtime import errors, log, remedies
 from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
@@ -151,8 +152,18 @@ class SubscriptionWorker(StreamWorker):
             self._catalog_watch.close()
             self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
             if session.driver_of(self._spark).lost() is None:
+                self._record_end()
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"
                 self._status.set_state(ended if self._status.enabled() else "disabled")
+
+    def _record_end(self) -> None:
+        """Have the warehouse know what no stream will tell it any more: that the subscription is disabled."""
+        if self._handled is not None or self._status.enabled():
+            return
+        try:
+            manifest_table.record(self._spark, self._catalog, self.subscription)
+        except Exception as error:  # noqa: BLE001 - the next stream does it
+            self._log.warning("the warehouse does not know that the subscription is disabled", error=str(error))
 
     def _waits(self) -> errors.NeedsResync | None:
         """The error of a table that waits for its resync, for `run --until-caught-up`; a daemon goes on."""

@@ -104,6 +104,7 @@ class Start:
             raise foreign_slot(slot_name, None if isinstance(self._sync, HandledTables) else name)
         state = "creating" if creates else "ready"
         self._catalog.set_slot(name, slot_name=slot_name, slot_state=state, system_identifier=system_identifier)
+        self._sync.begin_another_life(system_identifier)
         if snapshot is None:
             if status is not None:
                 replication.drop_slot(slot_name)  # created just before a crash, and never streamed from
@@ -178,6 +179,8 @@ class HandledTables:
 
     def check_new(self, system_identifier: str) -> None:
         """There is no warehouse."""
+
+    begin_another_life = check_new
 
     def record(self) -> None:
         """There is no warehouse."""

@@ -90,6 +90,11 @@ class TableSync:
         """
         manifest_table.check_new(self._spark, self._catalog, self._subscription, system_identifier)
 
+    def begin_another_life(self, system_identifier: str) -> None:
+        """Have the warehouse forget an earlier life of the subscription, before there is another slot."""
+        if manifest_table.knows(self._spark, self._subscription, system_identifier):
+            self.record()
+
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow]) -> list[RelRow]:
         """Return catalog rows for new tables, without tables that Delta, or the warehouse's catalog, cannot hold.
 

@@ -258,8 +258,8 @@ class TableSyncWorker(StreamWorker):
         row = self._catalog.subscription(self._name)
         if row is None or row.slot_state != refresh.DROPPING:
             return
+        manifest_table.record(self._spark, self._catalog, self.subscription)  # that nothing needs it any more
         if status is not None:
-            manifest_table.record(self._spark, self._catalog, self.subscription)  # that nothing needs it any more
             with check.connection() as replication:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from structlog.testing import capture_logs
 
 from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config
+from bridge.config.config import Config, Subscription
 from bridge.recovery.recover import recover
 from bridge.runtime import faults
 from bridge.runtime.errors import BridgeError
@@ -196,14 +196,24 @@ class Lives:
         self._open()
 
     def recover(self, *, dry_run: bool = False) -> list[str]:
-        """Run `pgbridge recover`; return what it prints."""
+        """Run `pgbridge recover` for the subscription; return what it prints."""
+        lines, error = self.recover_all(dry_run=dry_run)
+        if error is not None:
+            raise error
+        return lines
+
+    def recover_all(self, *others: Subscription, dry_run: bool = False) -> tuple[list[str], BridgeError | None]:
+        """The same for other subscriptions, too; return what it prints, and the error with which it ends."""
         self.bridge.catalog.close()
-        settings = Config(state_dir=self.folder / "state", subscription={self.name: self.bridge.subscription})
-        started = nullcontext(self.spark)
+        chosen = [self.bridge.subscription, *others]
+        settings = Config(state_dir=self.folder / "state", subscription={each.name: each for each in chosen})
+        started, lines = nullcontext(self.spark), list[str]()
         try:
-            return list(
-                recover(settings, [self.bridge.subscription], dry_run=dry_run, started=lambda *_: started)  # type: ignore[arg-type]
-            )
+            lines.extend(recover(settings, chosen, dry_run=dry_run, started=lambda *_: started))  # type: ignore[arg-type]
+        except BridgeError as error:
+            return lines, error
+        else:
+            return lines, None
         finally:
             self._open()
 

@@ -6,14 +6,18 @@ The tables are in memory, except where it is Delta that refuses. `test_matrix` h
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
+from bridge.catalog import manifest, refresh
 from bridge.lake.log.stamp import CommitStamp, stamp_options
 from bridge.lake.writes import append_rows
 from bridge.receive.slot import ReplicationConnection
+from bridge.recovery.manifest_table import record
 from bridge.runtime import faults
 from bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError
+from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import equal_or_refused
@@ -251,3 +255,170 @@ def test_a_daemon_that_lives_on_cannot_commit_its_batch(delta_lives, private_ser
     assert life.version("a") == before
     assert equal_or_refused(life, *matrix.TABLES) == "equal"
     assert copies(life) == []
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", matrix.FIRST)
+def test_the_document_of_an_earlier_life_is_none_of_the_next(lives, private_server, point):
+    """After a resync the slot has the same name, and stands where it was made again."""
+    life = begun(lives, private_server, workers__max_sync_workers=1)
+    assert life.pgbridge("resync", life.name).code == 0
+    private_server.execute(matrix.each(matrix.CHANGES))
+    life.killed_at(point)
+    life.lose_state()
+    recovery_of(life.live())
+    assert "all tables are copied" in life.recover()[0]
+    private_server.execute(matrix.each(matrix.OTHERS))
+    life.caught_up()
+    assert copies(life) == ["public.a", "public.b"]
+    assert life.differences(matrix.TABLES) == []
+
+
+def test_an_older_document_is_never_the_last(lives, private_server, monkeypatch):
+    """The subscription's worker and its tablesync worker write documents at the same time."""
+    life = begun(lives, private_server)
+    catalog, spark, subscription = life.bridge.catalog, life.spark, life.bridge.subscription
+    append, slow, go_on = Manifests.append, threading.Event(), threading.Event()
+
+    def slowly(*arguments):
+        if threading.current_thread().name == "slow":
+            slow.set()
+            assert go_on.wait(30)
+        append(*arguments)
+
+    monkeypatch.setattr(Manifests, "append", slowly)
+    refresh.ask(catalog, life.name, [None], copy_data=True)
+    thread = threading.Thread(target=record, args=(spark, catalog, subscription), name="slow")
+    lock = threading.Lock()
+    monkeypatch.setattr(Manifests, "lock_of", lambda *_: lock)
+    thread.start()
+    assert slow.wait(30)
+    refresh.have_wait(catalog, life.name, [("public", "a")], "why", 1.0)
+    other = threading.Thread(target=record, args=(spark, catalog, subscription))
+    other.start()
+    other.join(0.3)
+    go_on.set()
+    thread.join(30)
+    other.join(30)
+    assert not manifest.is_due(catalog, life.name)
+    life.lose_state()
+    assert "public.a: waits for its resync: why" in life.recover(dry_run=True)
+
+
+def test_one_that_was_not_marked_as_written_is_replaced(lives, private_server):
+    """What it says was taken back before the next one."""
+    life = begun(lives, private_server)
+    refresh.ask(life.bridge.catalog, life.name, [("public", "a")], copy_data=True)
+    life.killed_at("manifest_written", stays=True)
+    with life.bridge.catalog.transaction() as db:
+        db.execute("DELETE FROM refresh")
+    life.caught_up()
+    life.lose_state()
+    life.recover()
+    assert refresh.asked(life.bridge.catalog, life.name) == []
+
+
+def test_a_recovery_that_was_cut_short(lives, private_server, monkeypatch):
+    """The empty file of a prepared transaction is not taken for its changes."""
+    life = begun(lives, private_server, two_phase=True)
+    private_server.execute(f"BEGIN; {matrix.CHANGES.format('a')} PREPARE TRANSACTION 'p'")
+    life.caught_up()
+    life.lose_state()
+
+    keep = SpoolFile.keep
+
+    def kept_and_full(*arguments):
+        keep(*arguments)
+        raise StateError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpoolFile, "keep", kept_and_full)
+        with pytest.raises(StateError, match="the disk is full"):
+            life.recover()
+    assert 'public.a: copied again, once prepared transactions have ended: "p"' in life.recover()
+    private_server.execute("COMMIT PREPARED 'p'")
+    life.caught_up()
+    assert copies(life) == ["public.a"]
+    assert life.differences(matrix.TABLES) == []
+
+
+def test_one_that_was_dropped_stays_dropped(lives, private_server):
+    life = begun(lives, private_server)
+    assert life.pgbridge("drop", life.name).code == 0
+    with pytest.raises(StateError, match="has the state of"):
+        life.recover()
+    assert not life.bridge.catalog.subscription(life.name).enabled
+
+
+def test_one_that_is_disabled_stays_disabled(lives, private_server):
+    life = begun(lives, private_server)
+    assert life.live(until=lambda: disabled(life)) is None
+    life.lose_state()
+    life.recover()
+    assert not life.bridge.catalog.subscription(life.name).enabled
+
+
+def disabled(life) -> bool:
+    """Disable it while it runs; it ends by itself."""
+    life.bridge.catalog.set_enabled(life.name, enabled=False)
+    return False
+
+
+def test_documents_that_somebody_has_removed_are_written_again(lives, private_server):
+    life = begun(lives, private_server)
+    life.spark.lake.manifests.clear()
+    life.caught_up()
+    life.lose_state()
+    life.recover()
+    life.caught_up()
+    assert copies(life) == []
+
+
+def test_the_state_that_was_lost_comes_back(lives, private_server):
+    """It is another daemon's by now: what it would write is older, and it must not go on."""
+    life = begun(lives, private_server)
+    life.save_state()
+    life.lose_state()
+    life.recover()
+    life.caught_up()
+    life.put_back_state()
+    refresh.ask(life.bridge.catalog, life.name, [("public", "a")], copy_data=True)
+    error = life.live()
+    assert isinstance(error, StateError)
+    assert "was made anew" in str(error)
+
+
+@pytest.mark.parametrize("mode", ["history", "changelog"])
+def test_a_table_that_keeps_what_was_waits(lives, private_server, mode):
+    """A copy would begin its history anew: that is for the operator to decide."""
+    life = begun(lives, private_server, two_phase=True, mode=mode)
+    private_server.execute(f"BEGIN; {matrix.CHANGES.format('a')} PREPARE TRANSACTION 'p'")
+    life.caught_up()
+    life.lose_state()
+    assert any(line.startswith("public.a: changes of prepared transactions are lost") for line in life.recover())
+    (waiting,) = refresh.waiting(life.bridge.catalog, life.name)
+    assert "once they have ended, copy the table afresh: pgbridge refresh forked --resync public.a" in str(
+        waiting.waits
+    )
+    private_server.execute("COMMIT PREPARED 'p'")
+    assert life.pgbridge("refresh", "forked", "--resync", "public.a").code == 0
+    life.caught_up()
+    assert copies(life) == ["public.a"]
+
+
+def test_several(lives, private_server):
+    """One without a slot may have been dropped: it is copied again only if it is named."""
+    life = begun(lives, private_server)
+    private_server.query("SELECT pg_drop_replication_slot('forked')")
+    life.lose_state()
+    other = life.bridge.subscription.model_copy(update={"name": "other", "slot_name": "other"})
+    lines, error = life.recover_all(other)
+    assert 'forked: not recovered: replication slot "forked" is gone or lost' in lines[0]
+    assert "to have all its tables copied again, with another slot, run: pgbridge recover forked" in lines[0]
+    assert lines[1].startswith("other: not recovered: ")
+    assert str(error) == "2 of 2 subscriptions are not recovered"
+    life.recover()
+    life.caught_up()
+    assert copies(life) == ["public.a", "public.b"]

@@ -25,6 +25,8 @@ from bridge.lake import table_position
 from bridge.lake.commit import restore
 from bridge.lake.log.history import History
 from bridge.recovery import manifest_table, recover
+from bridge.recovery.manifest_table import Last
+from bridge.runtime.errors import StateError
 from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
 from bridge.spark import session
@@ -67,16 +69,26 @@ class Manifests:
 
     def append(self, _: Any, origin: str, slot_name: str, due: Due) -> None:
         """Keep a document."""
-        self._documents[origin, slot_name] = due.document
+        if (last := self.last(None, origin)) is not None and last.generation > due.generation:
+            raise StateError("the state of this subscription was made anew")
+        self._documents.pop((origin, slot_name), None)
+        self._documents[origin, slot_name] = due.document, due.generation
 
-    def has(self, _: Any, origin: str, slot_name: str) -> bool:
-        """Whether there is a document of a subscription."""
-        return (origin, slot_name) in self._documents
+    def last(self, _: Any, origin: str) -> Last | None:
+        """The last document's slot, and its generation as a number."""
+        known = [
+            Last(generation << 32, slot) for (of, slot), (_, generation) in self._documents.items() if of == origin
+        ]
+        return known[-1] if known else None
+
+    def lock_of(self, _: str) -> Any:
+        """No lock: appending takes no time."""
+        return nullcontext()
 
     def latest(self, _: Any, origin: str, slot_name: str) -> Manifest | None:
         """The last document of a subscription."""
         document = self._documents.get((origin, slot_name))
-        return None if document is None else Manifest.of(document)
+        return None if document is None else Manifest.of(*document)
 
 
 class MemoryTables(MemorySession):

@@ -78,7 +78,7 @@ def test_a_catalog_is_made_of_it(catalog, tmp_path):
     for change in CHANGES.values():
         change(catalog)
     catalog.put_rel("shop", ORDERS)
-    known = manifest.Manifest.of(due(catalog).document)
+    known = manifest.Manifest.of(due(catalog).document, 3)
     assert known.origin("shop") == (0x20, 1)
     with closing(Catalog(tmp_path / "another.sqlite")) as other:
         other.register("shop", enabled=True)
@@ -95,7 +95,7 @@ def test_a_catalog_is_made_of_it(catalog, tmp_path):
 
 def test_of_the_subscription_and_its_worker(catalog):
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    known = manifest.Manifest.of(due(catalog).document)
+    known = manifest.Manifest.of(due(catalog).document, 0)
     assert known.rels("shop") == [RelRow("public", "orders", "r", Lsn(0x10), "/lake/orders", 7)]
     assert known.rels(sync_name("shop")) == [NEW]
     assert known.subscription(sync_name("shop")) is not None

@@ -11,9 +11,9 @@ from bridge.runtime.errors import TargetError
 SHOP, HR = "pgbridge/1/shop", "pgbridge/1/hr"
 
 
-def document(number: int) -> Due:
+def document(number: int, generation: int = 0) -> Due:
     """A document that says a number."""
-    return Due(number, f'{{"tables": {{"number": [[{number}]]}}, "origins": [], "boot_id": "b"}}', "")
+    return Due(number, generation, f'{{"tables": {{"number": [[{number}]]}}, "origins": [], "boot_id": "b"}}', "")
 
 
 @pytest.fixture

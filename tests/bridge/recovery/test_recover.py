@@ -1,0 +1,44 @@
+"""What was cut short, as a recovery tells it to the next start. `tests/faults/test_recover.py` has the whole of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.catalog.catalog_rows import RelRow, SubscriptionRow
+from bridge.lake.log.history import Commit
+from bridge.recovery.recover import _Stream, _Table
+from protocol.lsn import INVALID, Lsn
+
+ROW = SubscriptionRow("shop", True, "inc", 3, "slot", "ready", "1", None, "stopped", INVALID, 0, 0)
+ORIGIN, FLUSHED = Lsn(0x100), Lsn(0x300)
+
+
+def batch(*commits: Commit, rebooted: bool = False, epoch: int = 0):
+    """The batch of a table with these commits beyond the origin."""
+    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, epoch, 0)
+    stream = _Stream(ROW, ORIGIN, 1, [table])
+    return stream.batch(FLUSHED, rebooted=rebooted), stream.epoch
+
+
+def commit(end_lsn: int, *, part: bool = False) -> Commit:
+    """A commit of the subscription."""
+    return Commit(7, "WRITE", "pgbridge/1/shop/inc/3", str(Lsn(end_lsn)), part=part)
+
+
+def test_what_tables_have_they_keep():
+    """Messages beyond the origin come again, wherever the last ones are."""
+    kept, epoch = batch(commit(0x200), commit(0x180))
+    assert (kept.start_lsn, kept.end_lsn, kept.tables, kept.must_be_undone) == (ORIGIN, FLUSHED, (), False)
+    assert epoch == 4
+    assert batch(epoch=9)[1] == 10
+
+
+def test_a_server_that_lacks_what_a_table_has():
+    """It is compared with the batch's end, and the batch is taken back."""
+    assert batch(commit(0x400))[0].end_lsn == 0x400
+
+
+@pytest.mark.parametrize("why", [{"rebooted": True}, {}])
+def test_what_is_doubtful_is_undone(why):
+    undone, _ = batch(commit(0x200), commit(0x180, part=not why), **why)
+    assert (undone.must_be_undone, undone.tables) == (True, None)
