@@ -114,6 +114,13 @@ BY_THE_SERVER = {
 }
 
 
+@pytest.fixture(autouse=True)
+def new_warehouse(monkeypatch):
+    """A warehouse that knows nothing; Spark would read it."""
+    monkeypatch.setattr("bridge.recovery.manifest_table.check_new", lambda *_: None)
+    monkeypatch.setattr("bridge.recovery.manifest_table.knows", lambda *_: False)
+
+
 @pytest.fixture
 def both(pgbridge, publisher, tmp_path, monkeypatch):
     """Gives a configuration to `check` and to `run`; returns what each refuses it with."""

@@ -215,7 +215,7 @@ class Restored:
 
     def start(self) -> int | None:
         """The subscription's start, as before each stream; the timeline that it notes."""
-        sync: Any = SimpleNamespace(needs_copy=lambda _: False, new_rels=lambda *_: [])
+        sync = HandledTables(self._subscription, self.catalog)
         with Publisher(self.server.conninfo(), application_name="test") as publisher:
             context = Context(self._subscription, NO_SPARK, self.catalog, structlog.get_logger())
             check = ServerCheck(context, publisher)
