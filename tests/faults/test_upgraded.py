@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bridge.catalog import refresh
 from bridge.runtime.errors import AnotherServer
 from tests.faults import test_matrix as matrix
@@ -99,12 +97,11 @@ def test_without_its_slot(lives, private_server):
     assert 'replication slot "forked" does not exist' in done.err
 
 
-@pytest.mark.parametrize("point", ["batch_begun", "table_committed"])
-def test_what_only_the_old_server_could_have_finished(lives, private_server, point):
+def test_what_only_the_old_server_could_have_finished(lives, private_server):
     """pg_upgrade refuses such a server; so it is one that somebody has moved the slot on."""
     life = begun(lives, private_server)
     private_server.execute(matrix.each(matrix.CHANGES))
-    life.killed_at(point)
+    life.killed_at("table_committed")
     private_server.advance_slot("forked")
     upgrade(life, private_server)
     done = life.pgbridge("origin", "forked", "--upgraded")
