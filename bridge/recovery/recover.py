@@ -189,7 +189,7 @@ class _Recovery:
                 hint=f"to have all its tables copied again, with another slot, run: {remedies.recover(name)}",
             )
         if lost:
-            why = "is gone" if status is None else "is lost"
+            why = "is gone" if status is None else f"is lost; drop it on the server: {remedies.drop_slot(slot_name)}"
             yield f'replication slot "{slot_name}" {why}: all tables are copied again, with another slot'
         elif not begun:
             yield f'replication slot "{slot_name}" is made again, and all tables are copied: the copy was not done'
