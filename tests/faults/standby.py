@@ -247,10 +247,18 @@ class ForkedServer(Closing):
 
     def advance_slot(self, slot_name: str) -> None:
         """Have a slot that nobody reads any more confirm everything, as an operator or another reader does."""
-        active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot_name}' AND active"
-        while self.query(active):  # the walsender of a life that was killed notices it when it sends
-            self.query("SELECT pg_sleep(0.1)")
+        self._wait_until_free(slot_name)
         self.query(f"SELECT pg_replication_slot_advance('{slot_name}', pg_current_wal_flush_lsn())")
+
+    def drop_slot(self, slot_name: str) -> None:
+        """Drop a slot that nobody reads any more."""
+        self._wait_until_free(slot_name)
+        self.query(f"SELECT pg_drop_replication_slot('{slot_name}')")
+
+    def _wait_until_free(self, slot_name: str) -> None:
+        active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot_name}' AND active"
+        while self.query(active):  # the walsender of a life that has ended notices it when it sends
+            self.query("SELECT pg_sleep(0.1)")
 
     def close(self) -> None:
         """Stop the server, and remove it and its copies."""

@@ -154,7 +154,8 @@ def test_its_changes_are_there_if_only_the_catalog_is_lost(lives, private_server
 
 def test_without_the_slot_all_is_copied_again(lives, private_server):
     life = begun(lives, private_server)
-    private_server.execute("SELECT pg_drop_replication_slot('forked')" + ";" + matrix.each(matrix.CHANGES))
+    private_server.drop_slot("forked")
+    private_server.execute(matrix.each(matrix.CHANGES))
     life.lose_state()
     assert life.recover()[0] == 'replication slot "forked" is gone: all tables are copied again, with another slot'
     life.caught_up()
@@ -411,7 +412,7 @@ def test_a_table_that_keeps_what_was_waits(lives, private_server, mode):
 def test_several(lives, private_server):
     """One without a slot may have been dropped: it is copied again only if it is named."""
     life = begun(lives, private_server)
-    private_server.query("SELECT pg_drop_replication_slot('forked')")
+    private_server.drop_slot("forked")
     life.lose_state()
     other = life.bridge.subscription.model_copy(update={"name": "other", "slot_name": "other"})
     lines, error = life.recover_all(other)

@@ -90,7 +90,7 @@ def test_a_server_that_pg_upgrade_did_not_make(lives, private_server):
 
 def test_without_its_slot(lives, private_server):
     life = begun(lives, private_server)
-    private_server.query("SELECT pg_drop_replication_slot('forked')")
+    private_server.drop_slot("forked")
     upgrade(life, private_server)
     done = life.pgbridge("origin", "forked", "--upgraded")
     assert done.code == 1
