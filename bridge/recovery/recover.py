@@ -81,8 +81,12 @@ def recover(
             Then this subscription's state is as before. Of several, the others are made anew.
     """
     with lock.locked(config.state_dir, lock.STOP_FIRST), closing(Catalog(catalog_path(config.state_dir))) as catalog:
-        # one that was dropped, or is to begin afresh, has written a document before
-        lost = [each for each in chosen if not manifest.is_written(catalog, each.name)]
+        # one that was dropped, or is to begin afresh, has no origin, but has written a document before
+        lost = [
+            each
+            for each in chosen
+            if catalog.remote_lsn(each.name) is None and not manifest.is_written(catalog, each.name)
+        ]
         if not lost:
             states = ", ".join(f'"{each.name}"' for each in chosen)
             raise errors.StateError(
