@@ -187,6 +187,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     },
     "recovery/manifest_table.py": {
         "stop the daemon, and make": _STATE_LOST,
+        "to have this machine wait": "faults/test_runbook.py::test_another_machine_has_taken_over",
     },
     "recovery/recover.py": {
         "once they have ended": "faults/test_recover.py::test_a_table_that_keeps_what_was_waits",

@@ -63,6 +63,7 @@ CALLS: Final = {
     "skip": remedies.skip("shop", Lsn(24)),
     "start_afresh": remedies.start_afresh("shop"),
     "upgraded": remedies.upgraded("shop"),
+    "STANDBY": remedies.STANDBY,
     "verify": remedies.verify("shop"),
 }
 """What each function of `bridge.runtime.remedies` writes."""
@@ -134,7 +135,7 @@ def test_the_command_line_reads_what_is_computed(name):
 
 def test_all_that_computes_one_is_here():
     functions = {name for name, _ in inspect.getmembers(remedies, inspect.isfunction) if not name.startswith("_")}
-    assert functions | {"INIT"} == set(CALLS)
+    assert functions | {"INIT", "STANDBY"} == set(CALLS)
 
 
 def read(command: str) -> None:

@@ -320,6 +320,8 @@ def _stream(
             manifest_table.record_all(spark, catalog, subscription)
         history.observer.stream_begins(remote_lsn)
         receiver.start(check.admit, check.admitted)
+        if handling is None:  # nobody can claim it unnoticed while its slot is in use
+            manifest_table.check_owned(spark, catalog, subscription)
         log.info("streaming", start_lsn=str(remote_lsn), slot_name=subscription.slot_name)
         size = subscription.batch
         limits = BatchLimits(size.max_rows, size.max_bytes, size.max_age_s)

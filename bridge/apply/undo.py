@@ -9,11 +9,14 @@ log entries matters.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.catalog import catalog_rows, held
 from bridge.lake.commit import messages, restore
+from bridge.lake.log.history import ANY_LSN
 from bridge.lake.table_position import has_committed
+from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults
 from bridge.spark.outcome import summary
 
@@ -35,6 +38,7 @@ class BatchUndo:
     def __init__(self, context: Context, messages_path: str | None, local: LocalTables) -> None:
         self._spark, self._catalog, self._log = context.spark, context.catalog, context.log
         self._subscription = context.name
+        self._check_owned = partial(manifest_table.check_owned, context.spark, context.catalog, context.subscription)
         self._messages_path, self._local = messages_path, local
 
     def undo(self, paths: Collection[str] | None = None) -> None:
@@ -48,6 +52,7 @@ class BatchUndo:
             TargetBusy: Another writer's commits kept a table from being restored.
             TargetError: Another writer has changed a table's rows since, or has restored it to before earlier batches.
             StateError: A restored table cannot be flushed.
+            TakenOver: What follows the batch's start in the tables is another machine's, by now.
             PySparkException: Spark cannot restore a table.
 
             After each of these the undo stays recorded, and has to be called again.
@@ -55,6 +60,7 @@ class BatchUndo:
         intent = self._catalog.batch(self._subscription)
         if intent is None:
             return
+        self._check_owned()
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         batch = self._batch(intent)
@@ -85,7 +91,8 @@ class BatchUndo:
         intent, remote_lsn = self._catalog.batch(self._subscription), self._catalog.remote_lsn(self._subscription)
         if remote_lsn is None or (intent is None and not held.ahead_of_origin(self._catalog, self._subscription)):
             return
-        batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, restore.ANY_LSN))
+        self._check_owned()
+        batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, ANY_LSN))
         tables: Collection[str] = ()
         if intent is not None:
             tables = self._places(intent, None)[0]
@@ -93,8 +100,7 @@ class BatchUndo:
                 if not has_committed(self._spark, path, batch.app_id, intent.end_lsn):
                     restore.fence_table(self._spark, path, batch, self._log)
         own_messages = [
-            messages.BatchRows(path, self._subscription, remote_lsn, restore.ANY_LSN)
-            for path in self._of_messages(intent)
+            messages.BatchRows(path, self._subscription, remote_lsn, ANY_LSN) for path in self._of_messages(intent)
         ]
         restore.restore_tables(
             self._spark,
@@ -159,6 +165,8 @@ class BatchUndo:
         """Undo a batch that failed; if that fails, too, raise the batch's error with the other one as its DETAIL."""
         try:
             self.undo(paths)
+        except errors.TakenOver:
+            raise
         except Exception as failed:  # noqa: BLE001 - whatever it was, both are told, and the undo is recorded
             raise errors.ApplyError(
                 f"{error.message}\nDETAIL:  the batch's other commits are not undone yet: {summary(failed)}",

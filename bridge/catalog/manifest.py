@@ -152,6 +152,12 @@ def written(catalog: Transactions, subscription: str, document: Due) -> None:
         )
 
 
+def generation(catalog: Transactions, subscription: str) -> int:
+    """How many recoveries a subscription's state comes after."""
+    rows = catalog.rows("SELECT generation FROM manifest WHERE subscription = ?", subscription)
+    return int(rows[0][0]) if rows else 0
+
+
 def is_written(catalog: Transactions, subscription: str) -> bool:
     """Whether this catalog has written a document of the subscription, or was made from one."""
     return bool(catalog.rows("SELECT 1 FROM manifest WHERE subscription = ? AND written > 0", subscription))
@@ -165,20 +171,18 @@ class Manifest:
         tables: The rows of the catalog's tables.
         origins: (name, LSN, timeline) of the origins at that moment.
         boot_id: The machine's, at that moment.
-        generation: How many recoveries it comes after.
     """
 
     tables: Mapping[str, list[list[Any]]]
     origins: list[tuple[str, int, int | None]]
     boot_id: str
-    generation: int
 
     @classmethod
-    def of(cls, document: str, generation: int) -> Manifest:
+    def of(cls, document: str) -> Manifest:
         """Read a document."""
         read = json.loads(document)
         origins = [(name, lsn, timeline) for name, lsn, timeline in read["origins"]]
-        return cls(read["tables"], origins, read["boot_id"], generation)
+        return cls(read["tables"], origins, read["boot_id"])
 
     def _of(self, table: str, name: str) -> Iterator[dict[str, Any]]:
         for row in self.tables[table]:
@@ -228,11 +232,13 @@ def put_back(
     subscription: str,
     manifest: Manifest,
     origins: Mapping[str, tuple[Lsn, int | None]],
+    generation: int,
 ) -> None:
     """Write what a document has into a catalog that has nothing of the subscription but its name.
 
     Args:
         origins: The LSN and the timeline of each origin, by name.
+        generation: The recovery's own.
     """
     for table, columns in _COLUMNS.items():
         places, others = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
@@ -244,5 +250,5 @@ def put_back(
             db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", rows)
     db.execute(
         "UPDATE manifest SET written = 1, changed = changed + 1, generation = ?2 WHERE subscription = ?1",
-        (subscription, manifest.generation + 1),
+        (subscription, generation),
     )

@@ -143,7 +143,7 @@ def _size_bytes(folder: Path) -> int:
         return 0
 
 
-STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled")
+STATES = ("starting", "copying", "streaming", "error", "stopped", "disabled", "standby")
 _TABLE_STATES = "idfsr"
 _WAL_STATUSES = ("reserved", "extended", "unreserved", "lost", "missing")
 

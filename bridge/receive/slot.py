@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL_S = 0.25
 _CANCEL_TIMEOUT_S = 5.0
+_NAME_BYTES = 63  # NAMEDATALEN - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,12 @@ class Snapshot:
     name: str | None
     consistent_point: Lsn
     timeline: int | None = None
+
+
+def tablesync_slot(slot_name: str) -> str:
+    """The name of a tablesync worker's slot. It has that of the subscription's in it, which is unique on the server."""
+    name = f"pgbridge_{slot_name}_sync"
+    return name if len(name) <= _NAME_BYTES else f"pgbridge_{slot_name[:40]}_{zlib.crc32(name.encode()):08x}_sync"
 
 
 class ReplicationConnection(threads.Closing):

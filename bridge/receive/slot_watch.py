@@ -22,11 +22,17 @@ if TYPE_CHECKING:
     from bridge.config.config import Subscription
 
 
-def _by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:
-    by_server: dict[str, list[Subscription]] = defaultdict(list)
+def by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:
+    """Subscriptions by their connection strings, in the order that they have."""
+    servers: dict[str, list[Subscription]] = defaultdict(list)
     for subscription in subscriptions:
-        by_server[subscription.connection].append(subscription)
-    return by_server
+        servers[subscription.connection].append(subscription)
+    return servers
+
+
+def watch_name(subscription: str) -> str:
+    """The application_name of a watch's session, by a subscription of the server."""
+    return f"{subscription[:50]}_watch"
 
 
 def _healths(
@@ -81,7 +87,7 @@ class ServerSlots:
         # at once; a late one's answer will be too old
         asked = {
             server: threads.detached(partial(self._ask, its), "server slots")
-            for server, its in _by_server(subscriptions).items()
+            for server, its in by_server(subscriptions).items()
             if server not in self._late
         }
         slots: dict[str, SlotHealth] = {}
@@ -173,14 +179,14 @@ class SlotWatch(threads.Closing):
         """Look at every slot once."""
         watched = self._subscriptions()
         self._asked = {subscription.name for subscription in watched}
-        by_server = _by_server(watched)
-        self._disconnect(by_server)
+        servers = by_server(watched)
+        self._disconnect(servers)
         seen: dict[str, SlotHealth] = {}
-        for conninfo, subscriptions in by_server.items():
+        for conninfo, subscriptions in servers.items():
             if self._stop.is_set():
                 return
             try:
-                slots = self._ask(conninfo, [subscription.slot_name for subscription in subscriptions])
+                slots = self._ask(conninfo, subscriptions)
             except errors.BridgeError as error:  # the subscription's worker says so
                 log.get().debug("a server's slots could not be looked at", error=str(error))
                 continue
@@ -190,18 +196,19 @@ class SlotWatch(threads.Closing):
                 self._tell(subscription, seen[subscription.name])
         self._health = seen
 
-    def _ask(self, conninfo: str, slot_names: Sequence[str]) -> Slots:
+    def _ask(self, conninfo: str, subscriptions: Sequence[Subscription]) -> Slots:
         """Ask a server on the open connection; where it was lost meanwhile, on another one."""
         fresh = conninfo not in self._publishers
         try:
             if fresh:
-                self._publishers[conninfo] = Publisher(conninfo, application_name="pgbridge_slot_watch")
-            return self._publishers[conninfo].slots(slot_names)
+                name = watch_name(subscriptions[0].name)  # by which a standby sees that this daemon lives
+                self._publishers[conninfo] = Publisher(conninfo, application_name=name)
+            return self._publishers[conninfo].slots([subscription.slot_name for subscription in subscriptions])
         except errors.BridgeError:
             self._disconnect(self._publishers.keys() - {conninfo})
             if fresh:
                 raise
-        return self._ask(conninfo, slot_names)
+        return self._ask(conninfo, subscriptions)
 
     def _disconnect(self, but: Collection[str]) -> None:
         """Close the connections to all servers but these."""

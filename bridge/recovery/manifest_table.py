@@ -4,12 +4,19 @@ A row is a document (`bridge.catalog.manifest`); the one with the highest number
 of it has changed, before anything else is confirmed to the server. (A batch changes nothing of it, unless transactions
 are prepared or altered tables are in it.) So with the slot's confirmed_flush_lsn, whatever has been confirmed is
 durable in each table that follows by the document.
+
+Or a row is a claim, by which a recovery begins a generation. Documents of earlier generations do not count any more.
+Both sides write first, and read then: the owner a document, before it relies on it, and whoever recovers the claim,
+before it relies on the last document. So at least one of them sees the other. An owner that sees a claim is not the
+owner any more (`TakenOver`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import threading
+import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,14 +31,17 @@ from bridge.lake import ddl, location, retry, source, writes
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.schema import spark_schema
 from bridge.lake.table import schema_of
+from bridge.lake.table_position import log_commits
 from bridge.runtime import faults, remedies
-from bridge.runtime.errors import StateError, StoreError, TargetError
+from bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
 from bridge.runtime.threads import Together
 from bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
 from bridge.spark.session import companion
 from bridge.targets.location import own_location, sql_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from bridge.catalog.catalog import Catalog
@@ -42,7 +52,8 @@ _SCHEMA: Final = pa.schema(
         ("origin", pa.string()),  # the server's system identifier and the subscription: pgbridge/…/…
         ("slot_name", pa.string()),
         ("number", pa.int64()),  # grows with each row of an origin: the last one counts
-        ("document", pa.string()),  # JSON
+        ("document", pa.string()),  # JSON; NULL for a claim
+        ("claimed_by", pa.string()),  # the machine, and what no other claim has; NULL for a document
         ("recorded_at", pa.timestamp("us", "UTC")),  # by this machine's clock
     ]
 )
@@ -73,10 +84,17 @@ _GENERATION_BITS: Final = 32
 
 
 class Last(NamedTuple):
-    """The number and the slot of a document."""
+    """The last row of an origin.
+
+    Attributes:
+        number: Its number.
+        slot_name: Its slot.
+        claimed_by: Of the last claim; None if there was none, or it is not there any more.
+    """
 
     number: int
     slot_name: str
+    claimed_by: str | None = None
 
     @property
     def generation(self) -> int:
@@ -93,8 +111,8 @@ class ManifestTable:
 
     path: str
     _last: dict[str, Last] = field(init=False, default_factory=dict)  # by origin
-    _known: bool = field(init=False, default=False)  # they were read, and each append since has succeeded
-    _together: Together[_Entry, None] = field(init=False)
+    _version: int | None = field(init=False, default=None)  # of which they were read
+    _together: Together[_Entry, Last] = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)  # of both
     _locks: dict[str, threading.Lock] = field(init=False, default_factory=dict)
     _local: tuple[SparkSession, LocalTables] | None = field(init=False, default=None)
@@ -102,48 +120,67 @@ class ManifestTable:
     def __post_init__(self) -> None:
         self._together = Together(self._append)
 
-    def append(self, spark: SparkSession, origin: str, slot_name: str, due: manifest.Due) -> None:
+    def append(self, spark: SparkSession, origin: str, slot_name: str, due: manifest.Due) -> Last:
         """Append a document, with a number that is higher than all before, and flush it.
+
+        Returns:
+            The origin's last row afterwards. If that is of a later generation, the document does not count.
 
         Raises:
             TargetError: The table at the path has other columns.
             TargetBusy: Other writers were in the way.
-            StateError: It cannot be flushed; or the state was made anew elsewhere since.
+            StateError: It cannot be flushed.
             PySparkException: Spark cannot commit.
         """
-        with self._lock:
-            self._read(spark)
-            last = self._last.get(origin, _NONE)
-        if last.generation > due.generation:
-            raise StateError(
-                f"{self.path}: the state of this subscription was made anew by pgbridge recover, for another state "
-                "directory than the one here",
-                hint="run one daemon only, with the state directory that was made last; remove the other one",
-            )
-        self._together.do(_Entry(spark, origin, slot_name, due))
+        return self._together.do(_Entry(spark, origin, slot_name, due))
 
-    def _append(self, entries: list[_Entry]) -> list[None]:
+    def _append(self, entries: list[_Entry]) -> list[Last]:
         spark = companion(entries[0].spark, "manifest", _SETTINGS)
         with self._lock:
             self._read(spark)
-            self._known = False
-            if not self._last:
-                retry.retry_commit(partial(self._ensure, spark), self.path)
             rows: list[dict[str, Any]] = []
             for entry in entries:
                 last = self._last.get(entry.origin, _NONE)
-                number = max(last.number, entry.due.generation << _GENERATION_BITS) + 1
-                self._last[entry.origin] = Last(number, entry.slot_name)
-                values = entry.origin, entry.slot_name, number, entry.due.document, dt.datetime.now(dt.UTC)
-                rows.append(dict(zip(_SCHEMA.names, values, strict=True)))
-            frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
-            retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
-            self._flush(spark)
+                if last.generation <= entry.due.generation:
+                    number = max(last.number, entry.due.generation << _GENERATION_BITS) + 1
+                    self._last[entry.origin] = last._replace(number=number)
+                    rows.append(_row(entry.origin, entry.slot_name, number, document=entry.due.document))
+            self._write(spark, rows)
             for row in rows:
                 if row["number"] % _KEPT == 0:
                     self._prune(spark, row["origin"], row["number"])
-            self._known = True
-        return [None] * len(entries)
+            self._read(spark)  # whoever claims an origin from here on sees its document
+            return [self._last.get(entry.origin, _NONE) for entry in entries]
+
+    def claim(self, spark: SparkSession, origin: str, slot_name: str) -> int:
+        """Begin another generation of a subscription, whose documents count from now on; returns its number.
+
+        Raises:
+            StateError: Another machine has begun it at the same moment. Or as `append`.
+        """
+        spark = companion(spark, "manifest", _SETTINGS)
+        by = f"{socket.gethostname()}/{uuid.uuid4().hex}"
+        with self._lock:
+            self._read(spark)
+            generation = self._last.get(origin, _NONE).generation + 1
+            # of two claims Delta takes one
+            stamp = {"txnAppId": f"{origin}/claim", "txnVersion": str(generation)}
+            self._write(spark, [_row(origin, slot_name, generation << _GENERATION_BITS, claimed_by=by)], stamp)
+            self._read(spark)
+            last = self._last.get(origin, _NONE)
+        if last.claimed_by != by:
+            raise StateError(f"another machine recovers {origin} at the same moment", retry=True)
+        return generation
+
+    def _write(self, spark: SparkSession, rows: list[dict[str, Any]], stamp: Mapping[str, str] | None = None) -> None:
+        """Append rows by one commit, and flush it."""
+        if not rows:
+            return
+        self._version = None
+        retry.retry_commit(partial(self._ensure, spark), self.path)
+        frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
+        retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
+        self._flush(spark)
 
     def _flush(self, spark: SparkSession) -> None:
         if self._local is None or self._local[0] is not spark:  # its first flush is of the whole file system
@@ -151,20 +188,25 @@ class ManifestTable:
         self._local[1].flush([self.path])
 
     def _read(self, spark: SparkSession) -> None:
-        """Read the last number and slot of each origin, unless they are known."""
-        if self._known:
+        """Read the last row of each origin, unless the table is as it was when they were read."""
+        version = next((commit.version for commit in log_commits(spark, self.path, 1)), -1)
+        if version == self._version:
             return
-        spark = companion(spark, "manifest", _SETTINGS)
         self._last = {}
         if self._exists(spark):
-            last = location.read_table(spark, self.path).groupBy("origin").agg(F.max(F.struct("number", "slot_name")))
-            self._last |= {origin: Last(*latest) for origin, latest in last.collect()}
-        self._known = True
+            rows = location.read_table(spark, self.path)
+            claim = F.when(F.col("claimed_by").isNotNull(), F.struct("number", "claimed_by"))
+            last = rows.groupBy("origin").agg(F.max(F.struct("number", "slot_name")), F.max(claim)["claimed_by"])
+            self._last = {
+                origin: Last(number, slot_name, claimed_by)
+                for origin, (number, slot_name), claimed_by in last.collect()
+            }
+        self._version = version
 
     def last(self, spark: SparkSession, origin: str) -> Last | None:
-        """The last document's number and slot; None if there is none."""
+        """The last row of an origin; None if there is none."""
         with self._lock:
-            self._read(spark)
+            self._read(companion(spark, "manifest", _SETTINGS))
             return self._last.get(origin)
 
     def lock_of(self, origin: str) -> threading.Lock:
@@ -196,11 +238,18 @@ class ManifestTable:
         """The last document of a subscription that has this slot; None if there is none."""
         if not self._exists(spark):
             return None
-        rows = location.read_table(spark, self.path).filter(F.col("origin") == origin)
+        rows = location.read_table(spark, self.path).filter(F.col("origin") == origin).filter("document IS NOT NULL")
         last = rows.orderBy(F.desc("number")).limit(1).collect()
         if not last or last[0].slot_name != slot_name:
             return None
-        return manifest.Manifest.of(last[0].document, Last(last[0].number, slot_name).generation)
+        return manifest.Manifest.of(last[0].document)
+
+
+def _row(
+    origin: str, slot_name: str, number: int, document: str | None = None, claimed_by: str | None = None
+) -> dict[str, Any]:
+    values = origin, slot_name, number, document, claimed_by, dt.datetime.now(dt.UTC)
+    return dict(zip(_SCHEMA.names, values, strict=True))
 
 
 _TABLES: Final[dict[str, ManifestTable]] = {}
@@ -231,7 +280,8 @@ def record(spark: SparkSession, catalog: Catalog, subscription: Subscription) ->
         StoreError: Spark cannot commit.
         TargetBusy: Other writers were in the way.
         TargetError: The table there has other columns.
-        StateError: It cannot be flushed; or the state was made anew elsewhere since.
+        StateError: It cannot be flushed.
+        TakenOver: The subscription goes on elsewhere.
         PySparkException, Py4JError: Spark has ended.
     """
     name = owner_of(subscription.name)
@@ -243,7 +293,8 @@ def record(spark: SparkSession, catalog: Catalog, subscription: Subscription) ->
             if (due := manifest.due(catalog, name, boot_id())) is None:
                 return
             manifest.begin(catalog, name)
-            table.append(spark, origin, row.slot_name, due)
+            last = table.append(spark, origin, row.slot_name, due)
+            _refuse_taken(table, last, name, due.generation)
             faults.reach("manifest_written")
             manifest.written(catalog, name, due)
     except SPARK_ERRORS as error:
@@ -254,6 +305,37 @@ def record(spark: SparkSession, catalog: Catalog, subscription: Subscription) ->
             f"server: {summary(error)}",
             hint=store_hint(error),
         ) from error
+
+
+def check_owned(spark: SparkSession, catalog: Catalog, subscription: Subscription) -> None:
+    """Check that no other machine goes on with a subscription.
+
+    Args:
+        subscription: The subscription, or its tablesync worker's.
+
+    Raises:
+        TakenOver: It does.
+        PySparkException, Py4JError: Spark cannot read the table.
+    """
+    name = owner_of(subscription.name)
+    row = catalog.subscription(name)
+    if row is None or row.system_identifier is None or catalog.remote_lsn(name) is None:
+        return  # it has not begun
+    table = table_in(subscription.warehouse)
+    last = table.last(spark, origin_of(row.system_identifier, name))
+    if last is not None:
+        _refuse_taken(table, last, name, manifest.generation(catalog, name))
+
+
+def _refuse_taken(table: ManifestTable, last: Last, subscription: str, generation: int) -> None:
+    if last.generation > generation:
+        by = f" ({last.claimed_by.partition('/')[0]})" if last.claimed_by else ""
+        raise TakenOver(
+            f'subscription "{subscription}" was taken over: by {table.path}, another state directory{by} goes on with '
+            "it, and nothing is done here any more",
+            hint=f"to have this machine wait for the other one's end, run: {remedies.STANDBY}; else remove the state "
+            "directory here",
+        )
 
 
 def record_all(spark: SparkSession, catalog: Catalog, subscription: Subscription) -> None:

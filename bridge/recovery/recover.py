@@ -2,8 +2,8 @@
 
 Nothing is confirmed to the server that is not durable in every table that follows by the manifest. So the stream goes
 on where the slot is, and each table leaves out what its own log says that it has. What else the catalog had is in the
-manifest. A former daemon that lives on somewhere may have a batch in hand: it is kept out of each table before the
-table's log is read.
+manifest. A former daemon that lives on somewhere may have a batch in hand: it cannot begin another one once the
+manifest has the recovery's claim, and this one is kept out of each table before the table's log is read.
 
 What cannot be had again: the changes of prepared transactions, whose tables are copied afresh; transactions that were
 skipped; counters, and the last error.
@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING, Final
 from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from bridge.lake.commit import messages
-from bridge.lake.commit.restore import ANY_LSN, UndoneBatch, fence_table
+from bridge.lake.commit.restore import UndoneBatch, fence_table
 from bridge.lake.location import place_of
+from bridge.lake.log.history import ANY_LSN
 from bridge.lake.log.local_log import local_folder
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE
 from bridge.lake.table_position import history_of
+from bridge.receive.owner import recovery_name
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.receive.slot_status import LOST, shown_status
 from bridge.recovery.manifest_table import origin_of, table_in
-from bridge.runtime import errors, remedies
+from bridge.runtime import errors, faults, remedies
 from bridge.snapshots.commits_table import CommitRows, path_in
 from bridge.spark.session import command_session, told
 from bridge.track.spool import SpoolFile, spool_folder
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from bridge.catalog.manifest import Manifest
     from bridge.config.config import Config, Subscription
     from bridge.lake.log.history import Commit
+    from bridge.receive.slot_status import SlotStatus
     from bridge.track.position import ServerHistory
 
 _LOST: Final = "lost"
@@ -101,7 +104,7 @@ def recover(
             for subscription in lost:
                 catalog.register(subscription.name, enabled=subscription.enabled)
                 try:
-                    for line in _recovered(spark, catalog, subscription, dry_run=dry_run, alone=len(chosen) == 1):
+                    for line in recovered(spark, catalog, subscription, dry_run=dry_run, alone=len(chosen) == 1):
                         yield f"{subscription.name}: {line}" if len(chosen) > 1 else line
                 except errors.BridgeError as error:
                     if len(chosen) == 1 or isinstance(error, errors.SparkLost):
@@ -112,12 +115,17 @@ def recover(
         raise errors.StateError(f"{failures} of {len(lost)} subscriptions are not recovered")
 
 
-def _recovered(
-    spark: SparkSession, catalog: Catalog, subscription: Subscription, *, dry_run: bool, alone: bool
+def recovered(
+    spark: SparkSession, catalog: Catalog, subscription: Subscription, *, dry_run: bool = False, alone: bool
 ) -> Iterator[str]:
+    """Make one subscription's state anew, whatever the catalog has of it; yields and raises as `recover`.
+
+    Args:
+        alone: It was asked for by its name: also one without a slot is made anew.
+    """
     with (
         told(spark),
-        Publisher(subscription.connection, application_name=f"{subscription.name}_recover") as publisher,
+        Publisher(subscription.connection, application_name=recovery_name(subscription.name)) as publisher,
     ):
         yield from _Recovery(spark, catalog, subscription, publisher).run(dry_run=dry_run, alone=alone)
 
@@ -128,13 +136,11 @@ class _Table:
 
     Attributes:
         beyond: The commits to it that end beyond the origin.
-        epoch: The least epoch that Delta does not refuse to commit to it.
         written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
     """
 
     rel: RelRow
     beyond: Sequence[Commit]
-    epoch: int
     written_ms: int
 
 
@@ -145,17 +151,14 @@ class _Stream:
     Attributes:
         origin: Every transaction that ends at or before it is durable in its tables.
         timeline: The timeline that it is on.
+        epoch: One that nobody has used.
     """
 
     row: SubscriptionRow
     origin: Lsn
     timeline: int | None
     tables: Sequence[_Table]
-
-    @property
-    def epoch(self) -> int:
-        """An epoch that nobody has used."""
-        return max([self.row.epoch, *(table.epoch for table in self.tables)]) + 1
+    epoch: int
 
     def batch(self, flush_lsn: Lsn, *, rebooted: bool) -> catalog_rows.BatchIntent:
         """What was cut short: tables keep it, and messages beyond the origin are deleted, because they come again.
@@ -175,32 +178,42 @@ class _Recovery:
     def __init__(self, spark: SparkSession, catalog: Catalog, subscription: Subscription, publisher: Publisher) -> None:
         self._spark, self._catalog, self._subscription, self._publisher = spark, catalog, subscription, publisher
         self._name, self._sync = subscription.name, catalog_rows.sync_name(subscription.name)
+        self._epochs: dict[str, int] = {}  # of the former owner, by the origin's name
 
     def run(self, *, dry_run: bool, alone: bool) -> Iterator[str]:
         """As `recover`; `alone` if it is the only one."""
         conninfo, name = self._subscription.connection, self._name
-        with ReplicationConnection(conninfo, application_name=f"{name}_recover") as replication:
+        with ReplicationConnection(conninfo, application_name=recovery_name(name)) as replication:
             server = replication.history()
         known = self._manifest(server)
+        begun = known.origin(name) is not None
         slot_name = self._subscription.slot_name
         status = self._publisher.slot(slot_name)
-        begun = known.origin(name) is not None
         lost = status is None or shown_status(status.wal_status, status.invalidation_reason) in LOST
-        streams: dict[str, _Stream] = {}
         if lost and not alone:
             raise errors.PublisherError(
                 f'replication slot "{slot_name}" is gone or lost; perhaps the subscription was dropped',
                 hint=f"to have all its tables copied again, with another slot, run: {remedies.recover(name)}",
             )
+        if not lost and begun:
+            self._check_slot(slot_name, status)
+        generation = 0
+        if not dry_run:
+            table = table_in(self._subscription.warehouse)
+            generation = table.claim(self._spark, origin_of(server.system_identifier, name), slot_name)
+            faults.reach("claimed")
+            known = self._manifest(server)  # what the former owner wrote last
+            begun = known.origin(name) is not None
+            self._fence_all(known)
+            faults.reach("fenced")
+        streams: dict[str, _Stream] = {}
         if lost:
             why = "is gone" if status is None else f"is lost; drop it on the server: {remedies.drop_slot(slot_name)}"
             yield f'replication slot "{slot_name}" {why}: all tables are copied again, with another slot'
         elif not begun:
             yield f'replication slot "{slot_name}" is made again, and all tables are copied: the copy was not done'
         else:
-            streams = {
-                owner: stream for owner in (name, self._sync) if (stream := self._stream(owner, known, server, dry_run))
-            }
+            streams = {owner: stream for owner in (name, self._sync) if (stream := self._stream(owner, known, server))}
             yield f'replication slot "{slot_name}": the stream goes on at {streams[name].origin}'
             if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
                 at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
@@ -210,7 +223,7 @@ class _Recovery:
         if dry_run:
             yield "nothing is changed"
             return
-        self._make(known, streams, prepared, server)
+        self._make(known, streams, prepared, server, generation)
         yield f"the state is made anew in {self._catalog.state_dir}; start the daemon"
 
     def _manifest(self, server: ServerHistory) -> Manifest:
@@ -226,7 +239,7 @@ class _Recovery:
             )
         return known
 
-    def _stream(self, owner: str, known: Manifest, server: ServerHistory, dry_run: bool) -> _Stream | None:
+    def _stream(self, owner: str, known: Manifest, server: ServerHistory) -> _Stream | None:
         """What goes on of the subscription's stream, or of its tablesync worker's; None if that begins anew."""
         row, at = known.subscription(owner), known.origin(owner)
         if row is None or at is None or row.slot_name is None:
@@ -234,36 +247,54 @@ class _Recovery:
         status = self._publisher.slot(row.slot_name)
         if owner == self._sync and (status is None or status.confirmed_flush_lsn is None):
             return None
-        slot_lsn = check_slot(
-            row.slot_name, status, subscription=self._name, database=self._publisher.database, durable_lsn=None
-        )
-        if status is not None and status.active:
-            raise errors.PublisherError(
-                f'replication slot "{row.slot_name}" is in use by process {status.active_pid} of the server: another '
-                "daemon streams from it",
-                hint="stop that daemon; a server notices after wal_sender_timeout that a machine is gone",
-            )
+        slot_lsn = self._check_slot(row.slot_name, status)
         # a server that crashed may have forgotten what was confirmed last
         origin, timeline = max((slot_lsn, server.timeline), (at[0], at[1]), key=lambda each: each[0])
         with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
-            look = partial(self._look, row, origin, fenced=not dry_run)
+            look = partial(self._look, origin)
             tables = list(pool.map(look, (rel for rel in known.rels(owner) if rel.state in "fr" and rel.waits is None)))
-        if not dry_run and owner == self._name:
-            epoch = max([row.epoch, *(table.epoch for table in tables)])
-            batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN)
-            fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch)
-        return _Stream(row, origin, timeline, tables)
+        return _Stream(row, origin, timeline, tables, max(self._epochs.get(owner, 0), row.epoch) + 1)
 
-    def _look(self, row: SubscriptionRow, origin: Lsn, rel: RelRow, *, fenced: bool) -> _Table:
+    def _check_slot(self, slot_name: str, status: SlotStatus | None) -> Lsn:
+        """As `check_slot`; nobody may stream from it."""
+        lsn = check_slot(
+            slot_name, status, subscription=self._name, database=self._publisher.database, durable_lsn=None
+        )
+        if status is not None and status.active:
+            raise errors.PublisherError(
+                f'replication slot "{slot_name}" is in use by process {status.active_pid} of the server: another '
+                "daemon streams from it",
+                hint="stop that daemon; a server notices after wal_sender_timeout that a machine is gone",
+            )
+        return lsn
+
+    def _look(self, origin: Lsn, rel: RelRow) -> _Table:
+        history = history_of(self._spark, rel.path, _AT_FIRST)
+        beyond = history.beyond(max(origin, rel.lsn))
+        written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
+        return _Table(rel, beyond, written_ms)
+
+    def _fence(self, row: SubscriptionRow, origin: Lsn, rel: RelRow) -> int:
+        """Keep the former owner's batch in hand out of a table; returns the batch's epoch."""
         family = f"{row.txn_app_id}/"
         history = history_of(self._spark, rel.path, _AT_FIRST)
         history.beyond(max(origin, rel.lsn))
         epoch = max(row.epoch, history.least_epoch(family))
-        written_ms = max((commit.made_ms for commit in history.commits()), default=0)
-        if fenced:
-            fence_table(self._spark, rel.path, UndoneBatch(f"{family}{epoch}", origin, ANY_LSN))
-            history = history_of(self._spark, rel.path, _AT_FIRST)
-        return _Table(rel, history.beyond(max(origin, rel.lsn)), epoch, written_ms)
+        fence_table(self._spark, rel.path, UndoneBatch(f"{family}{epoch}", origin, ANY_LSN))
+        return epoch
+
+    def _fence_all(self, known: Manifest) -> None:
+        """Keep the former owner's batch in hand out of all tables, whatever becomes of them."""
+        for owner in (self._name, self._sync):
+            row, (origin, _) = known.subscription(owner), known.origin(owner) or (INVALID, None)
+            if row is None or row.incarnation is None:
+                continue
+            with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
+                epoch = max([row.epoch, *pool.map(partial(self._fence, row, origin), known.rels(owner))])
+            if owner == self._name:
+                batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN)
+                fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch)
+            self._epochs[owner] = epoch
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)
@@ -305,6 +336,7 @@ class _Recovery:
         streams: dict[str, _Stream],
         prepared: Sequence[PreparedRow],
         server: ServerHistory,
+        generation: int,
     ) -> None:
         """Write the catalog, in one transaction."""
         name, catalog = self._name, self._catalog
@@ -314,7 +346,8 @@ class _Recovery:
         rows.ensure()
         main = known.subscription(name)
         assert main is not None  # noqa: S101 - it is its manifest
-        last_number = rows.last_number(main.txn_app_id)
+        # beyond what the former owner may still append
+        last_number = max(rows.last_number(main.txn_app_id), generation << 32)
         rebooted = local_folder(self._subscription.warehouse) is not None and known.boot_id != boot_id()
         own = [
             (owner, rel) for owner in (name, self._sync) for rel in known.rels(owner) if self._is_own(known, owner, rel)
@@ -323,7 +356,7 @@ class _Recovery:
             reset.forget_rows(catalog, name)
             commits.number_from(catalog, last_number)
             origins = {owner: (stream.origin, stream.timeline) for owner, stream in streams.items()}
-            manifest.put_back(db, name, known, origins)
+            manifest.put_back(db, name, known, origins, generation)
             for owner, rel in own:
                 catalog.put_rel(owner, replace(rel, state="d"))
             if not streams:

@@ -89,6 +89,13 @@ class StateError(BridgeError):
         self.retry = retry
 
 
+class TakenOver(StateError):
+    """Another machine goes on with the subscription: this state directory is outdated, and nothing may be done by it.
+
+    It ends the daemon.
+    """
+
+
 class SparkLost(BridgeError):
     """There is no Spark to work with. It ends the process, with exit code 3."""
 

@@ -59,6 +59,9 @@ MAINTENANCE_POINTS = (
 MAINTENANCE_UNDO_POINTS = ("optimize_undone",)  # a table is restored to before an OPTIMIZE, and it is not flushed
 """Fault points of an OPTIMIZE that may not be on disk."""
 
+RECOVERY_POINTS = ("claimed", "fenced")
+"""Fault points of a recovery: its generation has begun; the former owner's batch is kept out of all tables."""
+
 
 def _nothing(_point: str) -> None:
     """Do nothing: the action unless a test installs another."""

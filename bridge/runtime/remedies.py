@@ -20,6 +20,9 @@ _CUT: Final = 200
 INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
 """Writes a configuration file."""
 
+STANDBY: Final = "pgbridge run --standby"
+"""Starts a daemon that waits for another machine's end."""
+
 
 def install(extra: str) -> str:
     """Install what an extra of pgbridge needs, beside it: pgbridge itself is in no registry."""

@@ -60,12 +60,24 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option(help="Exit once everything that the publisher had flushed at the start is applied.")
     ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait until no other machine streams, and go on in its place.")
+    ] = False,
+    unfenced: Annotated[
+        bool,
+        typer.Option(
+            "--unfenced",
+            help="With --standby: also on a store that cannot keep out what the other machine still commits.",
+        ),
+    ] = False,
     config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Run all enabled subscriptions, until SIGTERM or SIGINT.
 
     The first signal ends the process after the current batch, a second one at once.
     """
+    if standby and until_caught_up:
+        raise typer.BadParameter("--standby waits for another daemon's end, and --until-caught-up for none")
     signals = supervisor.StopSignals().install()  # before Spark is loaded, which takes seconds
     from bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
@@ -77,7 +89,13 @@ def run(
         bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
     read = partial(config.load, config_file)
-    raise typer.Exit(Daemon(settings, signals, until_caught_up=until_caught_up, bars=bars, read=read).run())
+    if standby and not unfenced:
+        from bridge.recovery.standby import check_fencing  # noqa: PLC0415 - as above
+
+        for subscription in settings.subscription.values():
+            check_fencing(subscription.warehouse, settings.spark.conf)
+    daemon = Daemon(settings, signals, until_caught_up=until_caught_up, standby=standby, bars=bars, read=read)
+    raise typer.Exit(daemon.run())
 
 
 @app.command()

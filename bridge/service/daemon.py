@@ -20,6 +20,7 @@ from bridge.check import finding, machine, report
 from bridge.commands.status import CopyProgressBars, size_text
 from bridge.monitor import document, server, view
 from bridge.receive.slot_watch import SlotWatch
+from bridge.recovery.standby import STATE as STANDBY, Standby
 from bridge.runtime import errors, faults, log, process, supervisor, threads
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
@@ -60,6 +61,7 @@ class Daemon:
         config: The configuration.
         signals: The signals that stop it.
         until_caught_up: End when every subscription has applied what its publisher had flushed at the start.
+        standby: Wait until no other daemon has the subscriptions, and go on in its place.
         bars: Shows the copies under way; None without a terminal.
         read: Reads the configuration file again; None if there is none.
     """
@@ -70,6 +72,7 @@ class Daemon:
         signals: supervisor.StopSignals,
         *,
         until_caught_up: bool = False,
+        standby: bool = False,
         bars: CopyProgressBars | None = None,
         read: Callable[[], Config] | None = None,
     ) -> None:
@@ -77,6 +80,8 @@ class Daemon:
         self._driver = session.driver_for(config.spark.master)
         self._signals = signals
         self._until_caught_up = until_caught_up
+        self._waits = standby
+        self._taken_over: errors.TakenOver | None = None
         self._bars = bars
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
@@ -113,6 +118,7 @@ class Daemon:
         Raises:
             StateError: The state directory is in use or cannot be used.
             SparkLost: Spark cannot be started the first time; or its JVM has died too often for `until_caught_up`.
+            TakenOver: Another machine goes on with a subscription.
         """
         self._check_memory()
         self._raise_limit()
@@ -125,7 +131,8 @@ class Daemon:
                 for subscription in self._config.subscription.values():
                     catalog.register(subscription.name, enabled=subscription.enabled)
                 self._all_stopped(catalog)  # a daemon that was killed has left what it did
-                report.preflight(self._config, catalog, self._log)
+                if not self._waits:
+                    report.preflight(self._config, catalog, self._log)
                 self._monitor.start(catalog)
                 self._watch.start()
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
@@ -134,22 +141,25 @@ class Daemon:
                     SUSPECTS.jvm_started(self._driver)
                     with JvmWatch(self._log, self._driver):
                         try:
+                            self._wait_as_standby(spark, catalog)
                             self._supervise(spark, catalog)
                         finally:
                             self._end(catalog)
                             self._driver.stop(spark)
                     lost = self._driver.lost()
-                    if lost is None or self._stopping or self._done:
+                    if lost is None or self._stopping or self._done or self._taken_over:
                         break
                     self._wait_to_start(self._bury(lost))
             finally:
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
+        if self._taken_over is not None:
+            raise self._taken_over
         return 1 if self._failed and self._until_caught_up else 0
 
     def _with_slots(self) -> list[Subscription]:
         """Return the subscriptions whose slots exist, disabled ones included."""
-        if (catalog := self._catalog) is None:
+        if (catalog := self._catalog) is None or self._waits:  # a standby would take it for the daemon that streams
             return []
         return [sub for sub in self._config.subscription.values() if catalog.remote_lsn(sub.name) is not None]
 
@@ -273,6 +283,29 @@ class Daemon:
         except Exception as error:
             raise machine.not_started(error, os.environ, log) from error
 
+    def _wait_as_standby(self, spark: SparkSession, catalog: Catalog) -> None:
+        """Wait until this daemon is to go on with the subscriptions: at once if it is no standby, or was the last."""
+        if not self._waits:
+            return
+        self._spark_state = "running"
+        self._service.ready()
+        self._service.status("standby: another daemon streams")
+        for name, state in self._states(catalog).items():
+            if state != "disabled":
+                catalog.set_state(name, STANDBY)
+        with Standby(list(self._config.subscription.values()), catalog, self._log) as standby:
+            while not self._stopping and self._driver.lost() is None:
+                try:
+                    self._waits = not standby.turn(spark)
+                except errors.SparkLost:
+                    return
+                if not self._waits:
+                    report.preflight(self._config, catalog, self._log)
+                    return
+                self._monitor.turn()
+                self._service.turn(())
+                self._pause()
+
     def _supervise(self, spark: SparkSession, catalog: Catalog) -> None:
         """Keep a worker running for each enabled subscription, and follow ENABLE and DISABLE.
 
@@ -283,7 +316,7 @@ class Daemon:
         watch = self._driver.watch(spark, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
-        while not self._stopping:
+        while not self._stopping and not self._waits and self._taken_over is None:
             if self._driver.lost() is not None:
                 return
             if (why := watch()) is not None:
@@ -403,6 +436,8 @@ class Daemon:
             self._outdated.discard(name)
             if worker.error is None or self._driver.lost() is not None or outdated:
                 continue
+            if isinstance(worker.error, errors.TakenOver):
+                self._taken_over = worker.error
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
                 pause_s = math.inf if self._until_caught_up else worker.subscription.workers.retry_max_s

@@ -191,7 +191,8 @@ class SubscriptionWorker(StreamWorker):
             return disabled
         limit = _GIVE_UP_APPLYING_AFTER if isinstance(error, errors.ApplyError) else _GIVE_UP_AFTER
         hopeless = self._failures >= limit or not errors.may_retry(error)
-        if isinstance(error, errors.ConfigError) or (self._until_caught_up and hopeless):
+        ends = isinstance(error, (errors.ConfigError, errors.TakenOver))
+        if ends or (self._until_caught_up and hopeless):
             self.gave_up = True
             return True
         self._status.set_state("error")
@@ -218,6 +219,8 @@ class SubscriptionWorker(StreamWorker):
         self._status.set_state("starting")
         self._copying = False
         check_shared(self._spark, self.subscription.warehouse)
+        if self._handled is None:
+            manifest_table.check_owned(self._spark, self._catalog, self.subscription)
         self._maintenance.recover()  # before a table is copied afresh, which this would revert
         with self._connected() as (publisher, read_published):
             check = ServerCheck(self._context, publisher)

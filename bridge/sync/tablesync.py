@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bridge.apply.suspects import SUSPECTS, Work
 from bridge.batch.routes import Subscribed
-from bridge.catalog import followed
+from bridge.catalog import followed, manifest
 from bridge.catalog.catalog_rows import RelRow, owner_of
 from bridge.lake.forms import check_new_table, copied_rows_as
 from bridge.lake.location import layout_of, place_of, read_table
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.position import ServerHistory
+
+_COPY_NUMBER_BITS = 52
+"""Microseconds since 1970, until the year 2112."""
 
 _WORTH_RECORDING_S = 10.0
 """A copy that took longer is recorded in the warehouse at once: it would not be made again if state_dir were lost."""
@@ -329,13 +332,15 @@ class TableSync:
 
     def _stamp(self, snapshot: Snapshot) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
-        row, lsn = self._catalog.subscription(self._subscription.name), snapshot.consistent_point
+        name, lsn = self._subscription.name, snapshot.consistent_point
+        row, generation = self._catalog.subscription(name), manifest.generation(self._catalog, owner_of(name))
         return CommitStamp(
             f"{row.txn_app_id}/copy" if row else "",
             lsn,
             lsn,
             timeline=snapshot.timeline,
-            copy_number=time.time_ns() // 1000,
+            # the clock of a machine that takes over may be behind
+            copy_number=(generation << _COPY_NUMBER_BITS) + time.time_ns() // 1000,
         )
 
     def _target(

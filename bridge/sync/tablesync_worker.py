@@ -25,13 +25,13 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-import zlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from bridge.apply.stream import StreamHistory, recover, stream
 from bridge.apply.stream_worker import StreamWorker
 from bridge.catalog import catalog_rows, refresh
+from bridge.receive.slot import tablesync_slot
 from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, log, remedies
 from bridge.spark import session
@@ -54,20 +54,11 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 _COPIED = frozenset("fsr")
-_NAME_BYTES = 63  # NAMEDATALEN - 1
 _LOOK_INTERVAL_S = 0.2
 _WITHIN_REACH_S = 30.0
 """A subscription under load is always a batch ahead. If reaching its previous position took t seconds, reaching its
 present one takes about t more; for so long it may wait, as PostgreSQL's apply worker does
 (`wait_for_relation_state_change`)."""
-
-
-def slot_name(subscription: Subscription) -> str:
-    """Return the slot's name. It has the name of the subscription's slot in it, which is unique on the server."""
-    name = f"pgbridge_{subscription.slot_name}_sync"
-    if len(name) <= _NAME_BYTES:
-        return name
-    return f"pgbridge_{subscription.slot_name[:40]}_{zlib.crc32(name.encode()):08x}_sync"
 
 
 class TableSyncWorker(StreamWorker):
@@ -97,7 +88,7 @@ class TableSyncWorker(StreamWorker):
     ) -> None:
         own = {
             "name": catalog_rows.sync_name(subscription.name),
-            "slot_name": slot_name(subscription),
+            "slot_name": tablesync_slot(subscription.slot_name),
             "create_slot": True,
             "copy_data": True,
             "two_phase": False,  # with False no prepared transaction has to be handed over
@@ -167,7 +158,7 @@ class TableSyncWorker(StreamWorker):
             self._log.error("an error cannot be counted", error=str(unwritten))
 
     def _gives_up(self, error: Exception, *, disabled: bool) -> bool:
-        self.error, self.gave_up = error, disabled
+        self.error, self.gave_up = error, disabled or isinstance(error, errors.TakenOver)
         if self._give_up_after is not None:
             limit = self._give_up_after[not isinstance(error, errors.PublisherError)]
             self.gave_up |= self._failures >= limit or not errors.may_retry(error)
@@ -183,6 +174,7 @@ class TableSyncWorker(StreamWorker):
     def _attempt(self) -> bool:
         """Connect, copy, catch up; returns when the tables can be handed over."""
         self._streams, self._aim = False, None
+        manifest_table.check_owned(self._spark, self._catalog, self.subscription)
         with self._connected() as (publisher, read_published):
             check = ServerCheck(self._context, publisher)
             self._clear(publisher, check)

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bridge.config import config
+from bridge.runtime.errors import BridgeError
 from bridge.runtime.supervisor import StopSignals
 from bridge.service.daemon import Daemon
 from tests.bridge.made_daemon import wait_until
@@ -71,13 +72,29 @@ class OnCall:
         lines += [f"{key.replace('__', '.')} = {json.dumps(value)}" for key, value in options.items()]
         (self.folder / "pgbridge.toml").write_text("\n".join(lines) + "\n")
 
-    def start(self) -> None:
+    def start(self, *, standby: bool = False) -> None:
         """Start the daemon."""
         file = self.folder / "pgbridge.toml"
         self._signals = StopSignals()
-        self._daemon = Daemon(config.load(file), self._signals, read=lambda: config.load(file))
-        self._thread = threading.Thread(target=self._daemon.run, name="daemon")
+        self._daemon = Daemon(config.load(file), self._signals, standby=standby, read=lambda: config.load(file))
+        self._thread = threading.Thread(target=self._run, name="daemon")
         self._thread.start()
+
+    def _run(self) -> None:
+        self.ended_by = None
+        try:
+            self._daemon.run()
+        except BridgeError as error:  # what the command would print
+            self.ended_by = error
+
+    def ends(self) -> BridgeError:
+        """Wait until the daemon ends by itself; return its error."""
+        assert self._thread is not None
+        self._thread.join(60)
+        assert self.ended_by is not None
+        return self.ended_by
+
+    ended_by: BridgeError | None = None
 
     def stop(self) -> None:
         """Stop the daemon as SIGTERM does."""

@@ -112,4 +112,5 @@ class Proxy(Closing):
                     self._pairs.discard(pair)
                 for one in pair:
                     with contextlib.suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)  # the other way's thread waits in recv: close alone does nothing
                         one.close()

@@ -26,10 +26,11 @@ class Daemon:
         self._process: subprocess.Popen[bytes] | None = None
         self.peak_bytes = 0
 
-    def start(self) -> None:
-        """Start it."""
+    def start(self, *arguments: str) -> None:
+        """Start it, with further arguments of `pgbridge run`."""
         with (self.folder / "daemon.log").open("ab") as log:
-            command = [sys.executable, "-m", "bridge", "run", "--config", str(self.folder / "pgbridge.toml")]
+            command = [sys.executable, "-m", "bridge", "run", *arguments]
+            command += ["--config", str(self.folder / "pgbridge.toml")]
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
     @property

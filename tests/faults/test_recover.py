@@ -16,7 +16,7 @@ from bridge.lake.writes import append_rows
 from bridge.receive.slot import ReplicationConnection
 from bridge.recovery.manifest_table import record
 from bridge.runtime import faults
-from bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError
+from bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError, TakenOver
 from bridge.track.spool import SpoolFile
 from protocol.lsn import Lsn
 from tests.faults import test_matrix as matrix
@@ -287,7 +287,7 @@ def test_an_older_document_is_never_the_last(lives, private_server, monkeypatch)
         if threading.current_thread().name == "slow":
             slow.set()
             assert go_on.wait(30)
-        append(*arguments)
+        return append(*arguments)
 
     monkeypatch.setattr(Manifests, "append", slowly)
     refresh.ask(catalog, life.name, [None], copy_data=True)
@@ -387,8 +387,8 @@ def test_the_state_that_was_lost_comes_back(lives, private_server):
     life.put_back_state()
     refresh.ask(life.bridge.catalog, life.name, [("public", "a")], copy_data=True)
     error = life.live()
-    assert isinstance(error, StateError)
-    assert "was made anew" in str(error)
+    assert isinstance(error, TakenOver)
+    assert 'subscription "forked" was taken over' in str(error)
 
 
 @pytest.mark.parametrize("mode", ["history", "changelog"])

@@ -151,6 +151,27 @@ def test_the_machine_is_lost(shop):
     shop.equal()
 
 
+def test_another_machine_has_taken_over(shop, monkeypatch):
+    """The daemon here ends. With `--standby` it waits for its turn, and goes on with what the other one left."""
+    monkeypatch.setattr("bridge.recovery.standby._GRACE_S", 0.0)
+    shop.stop()
+    file = shop.folder / "pgbridge.toml"
+    here = file.read_text()
+    file.write_text(here.replace('"./state"', '"./elsewhere"'))
+    shop.start(standby=True)
+    shop.execute("DELETE FROM orders WHERE id = 1; INSERT INTO events VALUES ('elsewhere')")
+    shop.equal()
+    shop.stop()
+    file.write_text(here)
+    shop.start()
+    error = shop.ends()
+    assert 'subscription "shop" was taken over' in str(error)
+    assert "run: pgbridge run --standby" in error.hint
+    shop.start(standby=True)
+    shop.execute("DELETE FROM orders WHERE id = 2; INSERT INTO events VALUES ('here again')")
+    shop.equal()
+
+
 def test_delta_tables_have_rows_already(shop):
     """Of a life that the warehouse knows nothing of. With `adopt` the copies replace them; nothing comes twice."""
     shop.stop()

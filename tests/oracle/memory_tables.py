@@ -24,9 +24,8 @@ from bridge.evolution.alterations import AddColumn, RenameColumn
 from bridge.lake import table_position
 from bridge.lake.commit import restore
 from bridge.lake.log.history import History
-from bridge.recovery import manifest_table, recover
+from bridge.recovery import manifest_table, recover, standby
 from bridge.recovery.manifest_table import Last
-from bridge.runtime.errors import StateError
 from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
 from bridge.spark import session
@@ -66,20 +65,25 @@ class Manifests:
 
     def __init__(self, lake: MemoryLake) -> None:
         self._documents = lake.manifests
+        self._generations = lake.generations
 
-    def append(self, _: Any, origin: str, slot_name: str, due: Due) -> None:
-        """Keep a document."""
-        if (last := self.last(None, origin)) is not None and last.generation > due.generation:
-            raise StateError("the state of this subscription was made anew")
-        self._documents.pop((origin, slot_name), None)
-        self._documents[origin, slot_name] = due.document, due.generation
+    def append(self, _: Any, origin: str, slot_name: str, due: Due) -> Last:
+        """Keep a document, unless the origin was claimed since."""
+        if self._generations.get(origin, 0) <= due.generation:
+            self._documents.pop((origin, slot_name), None)
+            self._documents[origin, slot_name] = due.document
+        return self.last(None, origin) or Last(0, slot_name)
+
+    def claim(self, _: Any, origin: str, slot_name: str) -> int:
+        """Begin another generation."""
+        del slot_name
+        self._generations[origin] = self._generations.get(origin, 0) + 1
+        return self._generations[origin]
 
     def last(self, _: Any, origin: str) -> Last | None:
-        """The last document's slot, and its generation as a number."""
-        known = [
-            Last(generation << 32, slot) for (of, slot), (_, generation) in self._documents.items() if of == origin
-        ]
-        return known[-1] if known else None
+        """The last document's slot, and the generation as a number."""
+        slots = [slot for of, slot in self._documents if of == origin]
+        return Last(self._generations.get(origin, 0) << 32, slots[-1]) if slots else None
 
     def lock_of(self, _: str) -> Any:
         """No lock: appending takes no time."""
@@ -88,7 +92,7 @@ class Manifests:
     def latest(self, _: Any, origin: str, slot_name: str) -> Manifest | None:
         """The last document of a subscription."""
         document = self._documents.get((origin, slot_name))
-        return None if document is None else Manifest.of(*document)
+        return None if document is None else Manifest.of(document)
 
 
 class MemoryTables(MemorySession):
@@ -281,6 +285,7 @@ def in_memory() -> Iterator[MemoryTables]:
             ),
         },
         manifest_table: {"table_in": lambda _: Manifests(tables.lake)},
+        standby: {"table_in": lambda _: Manifests(tables.lake)},
         recover: {
             "table_in": lambda _: Manifests(tables.lake),
             "history_of": lambda _, path, *__: History(path, lambda latest: tables.lake.commits(path, latest)),

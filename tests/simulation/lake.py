@@ -32,7 +32,8 @@ class MemoryLake:
     """Delta tables, by path."""
 
     tables: dict[str, list[Version]] = field(default_factory=dict)
-    manifests: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    manifests: dict[tuple[str, str], str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
 
     def rows(self, path: str) -> list[int]:
         """A table's rows, sorted."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bridge.lake.commit import messages
 from bridge.lake.log.history import History
@@ -21,7 +21,6 @@ from bridge.lake.table import written_schema
 from bridge.lake.table_position import described_commits
 from bridge.lake.writes import commit_nothing
 from bridge.targets.location import sql_name
-from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-
-ANY_LSN: Final = Lsn((1 << 63) - 1)
-"""Beyond every LSN that Spark's integers hold."""
+    from protocol.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +56,19 @@ class UndoneBatch:
         return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True)
 
     def versions(self, history: History, position: Lsn) -> list[int]:
-        """The versions to restore one after the other, to bring a table back to where it was before the batch."""
+        """The versions to restore one after the other, to bring a table back to where it was before the batch.
+
+        Raises:
+            TakenOver: What is beyond the position is another machine's.
+        """
         if self.doubtful:
-            return history.doubtful_beyond(position)
-        first = history.first_beyond(position)
-        return [] if first is None else [first - 1]
+            versions = history.doubtful_beyond(position)
+        else:
+            first = history.first_beyond(position)
+            versions = [] if first is None else [first - 1]
+        if versions:  # so all since the batch began was read
+            history.check_owned(self.app_id)
+        return versions
 
 
 def restore_tables(

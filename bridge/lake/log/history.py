@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import TakenOver, TargetError
 from bridge.targets.location import sql_name
 from protocol.lsn import Lsn
 
@@ -21,6 +21,10 @@ KEEP_ROWS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG", "CLUSTER BY"}
 )
 """Operations that keep the rows: nothing is lost if they are reverted too."""
+
+
+ANY_LSN: Final = Lsn((1 << 63) - 1)
+"""Beyond every LSN that Spark's integers hold: what keeps all that a former owner may still commit out of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,12 @@ class Commit:
         mark = self.origin.rpartition("/")[2]
         return int(mark) if mark.isdigit() else None
 
+    def fences(self, app_id: str) -> bool:
+        """Whether it keeps out all that the application id of batches may still commit: another machine goes on."""
+        family, _, epoch = app_id.rpartition("/")
+        of_family = self.given_up and self.origin.rpartition("/")[0] == family and epoch.isdigit()
+        return of_family and self.end_lsn == str(ANY_LSN) and (self.epoch or 0) >= int(epoch)
+
     @property
     def changes_rows(self) -> bool:
         """Whether it may have changed rows, and is of no batch or copy: of another writer, or of a command."""
@@ -151,6 +161,20 @@ class History:
         if first is not None and later is not None:
             raise self.would_be_lost(first.version, later)
         return None if first is None else first.version
+
+    def check_owned(self, app_id: str) -> None:
+        """Check that no commit that was read keeps the batches of an application id out for good.
+
+        Raises:
+            TakenOver: There is one.
+        """
+        fence = next((commit for commit in self._commits.values() if commit.fences(app_id)), None)
+        if fence is not None:
+            raise TakenOver(
+                f"{self.path}: version {fence.version} keeps out what the state directory here would commit, or take "
+                "back: another one goes on with the table",
+                hint="stop the daemon here",
+            )
 
     def own(self, families: Collection[str], known: int = 0) -> Commit | None:
         """The latest commit that the latest version contains of a subscription, by how its application ids begin.
@@ -350,7 +374,10 @@ class History:
         return max(undos, key=lambda commit: commit.version, default=None)
 
     def reverted_by(self, undo: Commit) -> Commit | None:
-        """The first commit of another writer with rows that an undo has reverted; None if there is none."""
+        """The first commit of another writer with rows that an undo has reverted; None if there is none.
+
+        What keeps the undone batch out for good counts as well: commits of another machine follow it.
+        """
         assert undo.restored is not None  # noqa: S101 - it is a RESTORE
         lost: Commit | None = None
         version = undo.version - 1
@@ -358,7 +385,7 @@ class History:
             if commit.restored is not None and commit.restored < version and not commit.given_up:
                 version = commit.restored  # what somebody had reverted before
                 continue
-            if commit.changes_rows and commit.operation != "RESTORE":
+            if (commit.changes_rows and commit.operation != "RESTORE") or commit.fences(undo.origin):
                 lost = commit
             version -= 1
         return lost

@@ -78,24 +78,25 @@ def test_a_catalog_is_made_of_it(catalog, tmp_path):
     for change in CHANGES.values():
         change(catalog)
     catalog.put_rel("shop", ORDERS)
-    known = manifest.Manifest.of(due(catalog).document, 3)
+    known = manifest.Manifest.of(due(catalog).document)
     assert known.origin("shop") == (0x20, 1)
     with closing(Catalog(tmp_path / "another.sqlite")) as other:
         other.register("shop", enabled=True)
         with other.transaction() as db:
-            manifest.put_back(db, "shop", known, {"shop": (Lsn(0x30), 2)})
+            manifest.put_back(db, "shop", known, {"shop": (Lsn(0x30), 2)}, 3)
         for table in manifest._COLUMNS:
             names = ", ".join(manifest._COLUMNS[table])
             sql = f"SELECT {names} FROM {table} ORDER BY {names}"
             assert other.rows(sql) == catalog.rows(sql), table
         assert other.remote_lsn("shop") == 0x30
         assert manifest.is_written(other, "shop")
+        assert (manifest.generation(other, "shop"), manifest.generation(catalog, "shop")) == (3, 0)
         assert manifest.due(other, "shop", "boot") is not None, "its origin is another one"
 
 
 def test_of_the_subscription_and_its_worker(catalog):
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    known = manifest.Manifest.of(due(catalog).document, 0)
+    known = manifest.Manifest.of(due(catalog).document)
     assert known.rels("shop") == [RelRow("public", "orders", "r", Lsn(0x10), "/lake/orders", 7)]
     assert known.rels(sync_name("shop")) == [NEW]
     assert known.subscription(sync_name("shop")) is not None

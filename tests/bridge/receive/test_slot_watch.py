@@ -45,7 +45,7 @@ def test_what_is_seen_and_told(publisher, watched):
 
 def test_a_round_is_one_query_on_a_connection_that_stays(publisher, watched):
     """One that the server has ended is made again; one that nobody needs any more is closed."""
-    pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbridge_slot_watch' AND datname = %s"
+    pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'a_watch' AND datname = %s"
     watched.pop()
 
     def look():

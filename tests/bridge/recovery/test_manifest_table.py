@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from bridge.catalog.manifest import Due
 from bridge.recovery.manifest_table import ManifestTable, _Entry
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import StateError, TargetError
 
 SHOP, HR = "pgbridge/1/shop", "pgbridge/1/hr"
 
@@ -56,6 +58,54 @@ def test_earlier_ones_are_removed(spark, table, monkeypatch):
     rows = spark.read.format("delta").load(table.path).filter(f"origin = '{SHOP}'").collect()
     assert sorted(row.number for row in rows) == [3, 4]
     assert number_of(table, spark, HR) == 9
+
+
+def test_a_claim_begins_a_generation(spark, table):
+    """Documents of the one before do not count any more, and whoever writes one is told so."""
+    table.append(spark, SHOP, "slot", document(1))
+    other = ManifestTable(table.path)
+    assert other.claim(spark, SHOP, "slot") == 1
+    assert number_of(other, spark, SHOP) == 1, "the last document counts until there is another"
+    last = table.append(spark, SHOP, "slot", document(2))
+    assert last.generation == 1
+    assert last.claimed_by.startswith(f"{socket.gethostname()}/")
+    assert number_of(table, spark, SHOP) == 1
+    assert other.append(spark, SHOP, "slot", document(3, generation=1)).generation == 1
+    assert number_of(table, spark, SHOP) == 3
+    assert table.claim(spark, SHOP, "slot") == 2
+    assert other.claim(spark, HR, "slot") == 1, "each has its own"
+
+
+def test_a_document_that_was_written_before_a_claim_is_seen(spark, table, monkeypatch):
+    """Its owner relies on it; so whoever claims reads it afterwards."""
+    other = ManifestTable(table.path)
+    table.append(spark, SHOP, "slot", document(1))
+    write = ManifestTable._write
+
+    def between(self, *arguments):
+        write(self, *arguments)
+        monkeypatch.setattr(ManifestTable, "_write", write)
+        assert other.claim(spark, SHOP, "slot") == 1
+
+    monkeypatch.setattr(ManifestTable, "_write", between)
+    assert table.append(spark, SHOP, "slot", document(2)).generation == 1, "it is told, too"
+    assert number_of(other, spark, SHOP) == 2
+
+
+def test_of_two_claims_at_once_one_counts(spark, table, monkeypatch):
+    other = ManifestTable(table.path)
+    table.append(spark, SHOP, "slot", document(1))
+    write = ManifestTable._write
+
+    def between(self, *arguments):
+        monkeypatch.setattr(ManifestTable, "_write", write)
+        assert other.claim(spark, SHOP, "slot") == 1
+        write(self, *arguments)
+
+    monkeypatch.setattr(ManifestTable, "_write", between)
+    with pytest.raises(StateError, match="another machine recovers") as caught:
+        table.claim(spark, SHOP, "slot")
+    assert caught.value.retry
 
 
 def test_a_table_that_is_another_one(spark, table):

@@ -13,11 +13,10 @@ ROW = SubscriptionRow("shop", True, "inc", 3, "slot", "ready", "1", None, "stopp
 ORIGIN, FLUSHED = Lsn(0x100), Lsn(0x300)
 
 
-def batch(*commits: Commit, rebooted: bool = False, epoch: int = 0):
+def batch(*commits: Commit, rebooted: bool = False):
     """The batch of a table with these commits beyond the origin."""
-    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, epoch, 0)
-    stream = _Stream(ROW, ORIGIN, 1, [table])
-    return stream.batch(FLUSHED, rebooted=rebooted), stream.epoch
+    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, 0)
+    return _Stream(ROW, ORIGIN, 1, [table], 4).batch(FLUSHED, rebooted=rebooted)
 
 
 def commit(end_lsn: int, *, part: bool = False) -> Commit:
@@ -27,18 +26,16 @@ def commit(end_lsn: int, *, part: bool = False) -> Commit:
 
 def test_what_tables_have_they_keep():
     """Messages beyond the origin come again, wherever the last ones are."""
-    kept, epoch = batch(commit(0x200), commit(0x180))
+    kept = batch(commit(0x200), commit(0x180))
     assert (kept.start_lsn, kept.end_lsn, kept.tables, kept.must_be_undone) == (ORIGIN, FLUSHED, (), False)
-    assert epoch == 4
-    assert batch(epoch=9)[1] == 10
 
 
 def test_a_server_that_lacks_what_a_table_has():
     """It is compared with the batch's end, and the batch is taken back."""
-    assert batch(commit(0x400))[0].end_lsn == 0x400
+    assert batch(commit(0x400)).end_lsn == 0x400
 
 
 @pytest.mark.parametrize("why", [{"rebooted": True}, {}])
 def test_what_is_doubtful_is_undone(why):
-    undone, _ = batch(commit(0x200), commit(0x180, part=not why), **why)
+    undone = batch(commit(0x200), commit(0x180, part=not why), **why)
     assert (undone.must_be_undone, undone.tables) == (True, None)

@@ -171,18 +171,18 @@ def test_unknown_subscription(two, command):
 
 
 @pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize("until_caught_up", [False, True])
-def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
+@pytest.mark.parametrize("option", ["", "--until-caught-up", "--standby"])
+def test_run(two, monkeypatch, tmp_path, code, option):
     """The daemon gets the configuration and the wish; its exit code is the command's."""
-    started: list[tuple[Path, bool]] = []
+    started: list[tuple[Path, dict[str, Any]]] = []
 
     class Daemon:
         def __init__(
-            self, settings: config.Config, _signals: StopSignals, *, until_caught_up: bool, bars: None, read: Any
+            self, settings: config.Config, _signals: StopSignals, *, bars: None, read: Any, **wish: Any
         ) -> None:
             assert bars is None  # standard error is no terminal
             assert read() == settings
-            started.append((settings.state_dir, until_caught_up))
+            started.append((settings.state_dir, wish))
 
         def run(self) -> Any:
             return code
@@ -190,8 +190,13 @@ def test_run(two, monkeypatch, tmp_path, code, until_caught_up):
     monkeypatch.setitem(sys.modules, "bridge.service.daemon", SimpleNamespace(Daemon=Daemon))
     monkeypatch.setattr("bridge.runtime.log.configure", lambda: None)
     monkeypatch.setattr(StopSignals, "install", lambda self: self)
-    assert two("run", *(["--until-caught-up"] if until_caught_up else [])).code == code
-    assert started == [(tmp_path / "state", until_caught_up)]
+    assert two("run", *filter(None, [option])).code == code
+    wish = {"until_caught_up": option == "--until-caught-up", "standby": option == "--standby"}
+    assert started == [(tmp_path / "state", wish)]
+
+
+def test_a_standby_has_no_end(two):
+    assert "--standby waits for another daemon's end" in two("run", "--standby", "--until-caught-up").err
 
 
 def test_demo(pgbridge, monkeypatch):

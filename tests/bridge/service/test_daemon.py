@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.check.finding import passed
 from bridge.config.config import Config, Subscription
 from bridge.runtime import process, threads
-from bridge.runtime.errors import ConfigError, SparkLost
+from bridge.runtime.errors import ConfigError, SparkLost, TakenOver
 from bridge.runtime.supervisor import StopSignals
 from bridge.service import daemon as module
 from bridge.spark import session
@@ -115,6 +116,33 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
     assert bridge.wait() == -signal.SIGKILL, bridge.log_tail()
     assert bridge.run_until_caught_up() == 0
     assert spark.read.format("delta").load(bridge.path("t")).count() == 4002
+
+
+def test_a_daemon_ends_whose_subscription_was_taken_over(supervised):
+    """Nothing may be done here any more, for none of its subscriptions."""
+    daemon, thread = supervised
+    DyingWorker.ends = [(TakenOver('subscription "sub" was taken over'), True)]
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(daemon._taken_over, TakenOver)
+
+
+def test_a_standby_runs_nothing_before_its_turn(supervised, monkeypatch):
+    daemon, _ = supervised
+    DyingWorker.ends = []
+    turns = iter([False, False, True])
+    standby = mock.MagicMock()
+    standby.__enter__.return_value.turn = lambda _: next(turns)
+    monkeypatch.setattr("bridge.service.daemon.Standby", lambda *_: standby)
+    monkeypatch.setattr("bridge.service.daemon.report.preflight", lambda *_: None)
+    states = []
+    daemon._waits = True
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        monkeypatch.setattr(daemon, "_pause", lambda *_: states.append(catalog.subscription("sub").state))
+        assert daemon._with_slots() == []
+        daemon._wait_as_standby(None, catalog)
+    assert (states, daemon._waits, DyingWorker.lives) == (["standby", "standby"], False, 0)
 
 
 @pytest.mark.parametrize(("until_caught_up", "code"), [(False, 0), (True, 1)])

@@ -14,9 +14,10 @@ from bridge.catalog import refresh
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import sync_name
 from bridge.config.config import Subscription
+from bridge.receive.slot import tablesync_slot
 from bridge.runtime import faults
 from bridge.runtime.errors import NeedsResync, PublisherError, SyncError, counts_in_copy
-from bridge.sync.tablesync_worker import TableSyncWorker, slot_name
+from bridge.sync.tablesync_worker import TableSyncWorker
 from bridge.track.progress import Progress
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
@@ -72,7 +73,7 @@ def subscription(name):
 
 @pytest.mark.parametrize("name", ["shop", "a" * 63])
 def test_the_slots_name(name):
-    made = slot_name(subscription(name))
+    made = tablesync_slot(name)
     assert made.startswith("pgbridge_")
     assert made.endswith("_sync")
     assert name[:40] in made
@@ -80,7 +81,7 @@ def test_the_slots_name(name):
 
 
 def test_two_long_names_have_two_slots():
-    assert slot_name(subscription("a" * 60 + "b")) != slot_name(subscription("a" * 60 + "c"))
+    assert tablesync_slot("a" * 60 + "b") != tablesync_slot("a" * 60 + "c")
 
 
 def ids(bridge, table="t"):
@@ -176,7 +177,7 @@ def test_a_lost_slot_and_a_table_that_is_gone(publisher, memory_pipeline, monkey
         worker.thread.start()
         worker.thread.join(60)
     assert set(coming(bridge).values()) <= {"f", "s", "r"}
-    publisher.query("SELECT pg_drop_replication_slot(%s)", (slot_name(bridge.subscription),))
+    publisher.query("SELECT pg_drop_replication_slot(%s)", (tablesync_slot(bridge.subscription.slot_name),))
     publisher.execute("ALTER PUBLICATION pub DROP TABLE bad; INSERT INTO later VALUES (2, 'b')")
     # the subscription's stream is past it, so that the slot is needed
     ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")

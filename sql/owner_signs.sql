@@ -1,0 +1,17 @@
+-- What shows that a daemon lives: each process that streams from its slots, and its other sessions in this database.
+-- Parameters: slot_names text[], application_names text[] (of the other sessions)
+-- Returns: pid int, slot_name text (null for another session), application_name text, client text,
+--          sign text (changes while the daemon lives, by whichever clock; null if the role may not see it)
+-- Lowest version: 14
+SELECT a.pid, s.slot_name, a.application_name, coalesce(a.client_hostname, host(a.client_addr), 'this host') AS client,
+       CASE WHEN s.slot_name IS NOT NULL THEN r.reply_time
+            WHEN a.state = 'active' THEN clock_timestamp()
+            ELSE a.state_change
+       END::text AS sign
+  FROM pg_stat_activity a
+  LEFT JOIN pg_replication_slots s ON s.active_pid = a.pid AND s.slot_name = ANY (%(slot_names)s::text[])
+  LEFT JOIN pg_stat_replication r ON r.pid = a.pid
+ WHERE a.pid <> pg_backend_pid()
+   AND (s.slot_name IS NOT NULL
+        OR (a.application_name = ANY (%(application_names)s::text[]) AND a.datname = current_database()))
+ ORDER BY a.pid

@@ -1,0 +1,132 @@
+"""Whether a daemon lives elsewhere, by what the server shows of its processes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from bridge.config.config import Subscription
+from bridge.receive.owner import SILENT_S, Owner, recovery_name
+from bridge.receive.publisher import Publisher
+from bridge.receive.slot_watch import INTERVAL_S, watch_name
+from bridge.runtime.errors import PublisherError
+from protocol.codec import walsender
+from protocol.lsn import Lsn
+from tests.bridge.made_daemon import wait_until
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+class Streaming:
+    """A process that streams from a slot, and says that it lives when it is told to."""
+
+    def __init__(self, conninfo: str, slot_name: str) -> None:
+        self.connection = psycopg.connect(conninfo, autocommit=True, replication="database")
+        options = "(proto_version '1', publication_names 'pub')"
+        self.connection.pgconn.exec_(f"START_REPLICATION SLOT {slot_name} LOGICAL 0/0 {options}".encode())
+        self._at_us = 0
+
+    def say(self) -> None:
+        """Send a status update, by a clock of its own."""
+        self._at_us += 1_000_000
+        update = walsender.StandbyStatusUpdate(Lsn(1), Lsn(1), Lsn(1), self._at_us, reply_requested=False)
+        self.connection.pgconn.put_copy_data(walsender.encode_standby_status_update(update))
+        self.connection.pgconn.flush()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def subscription(publisher):
+    publisher.execute("CREATE PUBLICATION pub")
+    slot_name = f"{publisher.name}_slot"
+    publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot_name,))
+    return Subscription(
+        name="shop", connection=publisher.conninfo, slot_name=slot_name, publications=("pub",), warehouse="/lake"
+    )
+
+
+@pytest.fixture
+def owner(subscription, clock):
+    with Owner([subscription], clock) as made:
+        yield made
+
+
+def test_nobody(owner):
+    assert owner.look() == ""
+    assert not owner.end()
+
+
+@pytest.mark.parametrize("name_of", [watch_name, recovery_name])
+def test_a_session_shows_that_it_lives_by_what_it_asks(owner, clock, subscription, name_of):
+    """While nothing streams: tables are copied, it waits after an error, or it recovers."""
+    with Publisher(subscription.connection, application_name=name_of("shop")) as publisher:
+        assert owner.look().startswith(f'session "{name_of("shop")}" is in use from ')
+        clock.at_s += 3 * INTERVAL_S
+        assert owner.look() == ""
+        publisher.flush_lsn()
+        assert owner.look()
+    assert owner.look() == ""
+
+
+def test_of_another_daemon(owner, subscription):
+    with Publisher(subscription.connection, application_name=watch_name("another")):
+        assert owner.look() == ""
+
+
+def test_a_stream_that_says_nothing_is_ended(owner, clock, subscription, publisher):
+    active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{subscription.slot_name}'"
+    with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
+        streaming.say()
+        assert owner.look().startswith(f'slot "{subscription.slot_name}" is in use from ')
+        clock.at_s += SILENT_S / 2
+        replies = (
+            "SELECT reply_time FROM pg_stat_replication WHERE pid = (SELECT active_pid FROM pg_replication_slots "
+            f"WHERE slot_name = '{subscription.slot_name}')"
+        )
+        (before,) = publisher.query(replies)
+        streaming.say()
+        wait_until(lambda: publisher.query(replies) != [before])
+        assert owner.look()
+        assert not owner.end()
+        with Publisher(subscription.connection, application_name=watch_name("shop")) as watch:
+            clock.at_s += SILENT_S
+            assert owner.look() == "", "its other sessions do not matter while there is a stream"
+            assert owner.end()
+            wait_until(lambda: publisher.query(active) == [(False,)])
+            assert owner.look() == "", "nor afterwards, as long as they ask nothing"
+            watch.flush_lsn()
+            assert owner.look()
+        assert owner.look() == ""
+
+
+def test_a_reader_of_another_kind_lives(owner, clock, subscription, publisher):
+    """One that says nothing, as `pg_recvlogical` without status updates: it is not known that it does not live."""
+    with closing(Streaming(subscription.connection, subscription.slot_name)):
+        assert owner.look()
+        clock.at_s += 10 * SILENT_S
+        assert owner.look()
+
+
+def test_a_server_that_does_not_answer(owner, subscription, clock):
+    away = subscription.model_copy(update={"name": "away", "connection": "host=/nonexistent"})
+    with Owner([away], clock) as alone, pytest.raises(PublisherError):
+        alone.look()
+    with Owner([away, subscription], clock) as both:
+        assert both.look() == "", "the others decide"
