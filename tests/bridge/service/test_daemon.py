@@ -139,7 +139,7 @@ def test_a_standby_runs_nothing_before_its_turn(supervised, monkeypatch):
     states = []
     daemon._waits = True
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
-        monkeypatch.setattr(daemon, "_pause", lambda *_: states.append(catalog.subscription("sub").state))
+        monkeypatch.setattr(daemon, "_pause", lambda *_: states.append(daemon._states(catalog)["sub"]))
         assert daemon._with_slots() == []
         daemon._wait_as_standby(None, catalog)
     assert (states, daemon._waits, DyingWorker.lives) == (["standby", "standby"], False, 0)
