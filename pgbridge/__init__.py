@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TargetError,
     )
     from bridge.service.embedded import Subscription
+    from bridge.snapshots.completeness import complete_until
     from bridge.snapshots.snapshot import Snapshot, snapshot
     from bridge.source.export import ExportedSnapshot, export_snapshot
     from bridge.source.register import register
@@ -40,6 +41,7 @@ __all__ = [
     "Subscription",
     "TargetError",
     "__version__",
+    "complete_until",
     "export_snapshot",
     "lsn_text",
     "parse_lsn",
@@ -60,6 +62,8 @@ def __getattr__(name: str) -> object:
         from bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in {"Snapshot", "snapshot"}:
         from bridge.snapshots import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
+    elif name == "complete_until":
+        from bridge.snapshots import completeness as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name == "register":
         from bridge.source import register as module  # type: ignore[no-redef] # noqa: PLC0415
     elif name in __all__:

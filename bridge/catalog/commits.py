@@ -120,3 +120,52 @@ def appended(catalog: Transactions, subscription: str, up_to: int) -> None:
     """Drop the records up to a number: the table has them, and it is flushed."""
     with catalog.transaction() as db:
         db.execute("DELETE FROM commit_record WHERE subscription = ? AND number <= ?", (subscription, up_to))
+
+
+# --- what `pgbridge verify` has found equal ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Tables that were found equal.
+
+    Attributes:
+        tables: (namespace, name, path) of each.
+        lsn: As of which they were compared.
+        at_s: Everything that was committed before was compared: seconds since 1970, by the server's clock.
+    """
+
+    tables: tuple[tuple[str, str, str], ...]
+    lsn: Lsn
+    at_s: float
+
+
+def put_verified(catalog: Transactions, subscription: str, verified: Verified) -> None:
+    """Note tables that are equal."""
+    with catalog.transaction() as db:
+        db.executemany(
+            "INSERT OR REPLACE INTO verified (subscription, namespace, name, path, lsn, at) VALUES (?, ?, ?, ?, ?, ?)",
+            [(subscription, *table, verified.lsn, verified.at_s) for table in verified.tables],
+        )
+
+
+def verified(catalog: Transactions, subscription: str) -> list[Verified]:
+    """What the table of commits does not have yet."""
+    rows = catalog.rows(
+        "SELECT lsn, at, json_group_array(json_array(namespace, name, path)) FROM verified "
+        "WHERE subscription = ? AND NOT recorded GROUP BY lsn, at ORDER BY at",
+        subscription,
+    )
+    return [
+        Verified(tuple((namespace, name, path) for namespace, name, path in json.loads(tables)), Lsn(lsn), at_s)
+        for lsn, at_s, tables in rows
+    ]
+
+
+def verified_recorded(catalog: Transactions, subscription: str, up_to: Verified) -> None:
+    """The table of commits has it."""
+    with catalog.transaction() as db:
+        db.execute(
+            "UPDATE verified SET recorded = 1 WHERE subscription = ? AND lsn = ? AND at = ?",
+            (subscription, up_to.lsn, up_to.at_s),
+        )

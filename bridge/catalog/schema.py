@@ -10,7 +10,7 @@ from bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -369,11 +369,26 @@ _SINCE_20 = (
     *manifest.TABLE,
 )
 
+_SINCE_21 = (
+    """
+    CREATE TABLE verified (                  -- tables that `pgbridge verify` has found equal
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      path TEXT NOT NULL,
+      lsn INTEGER NOT NULL,                  -- as of which they were compared
+      at REAL NOT NULL,                      -- what was committed before was compared: seconds since 1970
+      recorded INTEGER NOT NULL DEFAULT 0,   -- <warehouse>/pgbridge/commits has it
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
-    *(_SINCE_19, _SINCE_20),
+    *(_SINCE_19, _SINCE_20, _SINCE_21),
 )
 
 

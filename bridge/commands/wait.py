@@ -9,20 +9,18 @@ from bridge.catalog import refresh
 from bridge.catalog.lock import is_running
 from bridge.monitor.document import tables_of
 from bridge.receive.publisher import Publisher
+from bridge.receive.slot_status import sent_up_to
 from bridge.runtime.errors import StateError
 from bridge.track.progress import given_lsn
-from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.catalog.catalog_rows import RelRow
     from bridge.commands.state import State
     from bridge.config.config import Subscription
+    from protocol.lsn import Lsn
 
 _LOOK_EVERY_S: Final = 0.05
-
-_PAGE_BYTES: Final = 8192
-_PAGE_HEADER_BYTES: Final = frozenset({24, 40})  # of a page of WAL, and of the first one of a segment
 
 
 def wait(state: State, subscription: Subscription, text: str | None, timeout_s: float) -> str:
@@ -56,10 +54,7 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
 def _committed(subscription: Subscription) -> Lsn:
     """An LSN that no transaction which has committed ends after, whatever its synchronous_commit."""
     with Publisher(subscription.connection, application_name=f"{subscription.name}_wait") as publisher:
-        lsn = publisher.insert_lsn()
-    # The header of a new page is written with the first record on it: until then no WAL is sent up to there.
-    into_page_bytes = lsn % _PAGE_BYTES
-    return Lsn(lsn - into_page_bytes) if into_page_bytes in _PAGE_HEADER_BYTES else lsn
+        return sent_up_to(publisher.insert_lsn())
 
 
 def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bridge.config.config import Subscription
 
-SILENT_S: Final = 30.0
+SILENT_S: Final = 20.0
 """So long a stream's status update may take to come, which is sent every second."""
 
 _WATCH_SILENT_S: Final = 3 * INTERVAL_S

@@ -7,10 +7,11 @@ Source: the documentation's pg_replication_slots (wal_status, safe_wal_size, inv
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from bridge.runtime import remedies
 from protocol.lsn import Lsn
@@ -52,6 +53,26 @@ class SlotStatus:
     slotsync_skip_reason: str | None = None
 
 
+class Moment(NamedTuple):
+    """A moment of a server: every transaction that was committed before the time ends at or before the LSN."""
+
+    lsn: Lsn
+    at: dt.datetime
+
+
+_PAGE_BYTES: Final = 8192
+_PAGE_HEADER_BYTES: Final = frozenset({24, 40})  # of a page of WAL, and of the first one of a segment
+
+
+def sent_up_to(insert_lsn: Lsn) -> Lsn:
+    """The LSN that a stream reaches once it has all that ends at or before the server's insert LSN.
+
+    The header of a new page is written with the first record on it: until then no WAL is sent up to there.
+    """
+    into_page_bytes = insert_lsn % _PAGE_BYTES
+    return Lsn(insert_lsn - into_page_bytes) if into_page_bytes in _PAGE_HEADER_BYTES else insert_lsn
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """Slots at one moment, and what the server says of itself then.
@@ -61,22 +82,26 @@ class Slots:
         flush_lsn: The end of the server's flushed WAL; on a standby, of its replayed WAL.
         password_left_s: Until the role's password expires; None if it does not.
         synchronous_standby_names: The setting.
+        committed: What was committed then; None for a standby that has replayed nothing yet.
     """
 
     by_name: Mapping[str, SlotStatus | None]
     flush_lsn: Lsn
     password_left_s: float | None
     synchronous_standby_names: str
+    committed: Moment | None = None
 
 
 def slots_of(rows: Sequence[Mapping[str, Any]]) -> Slots:
     """Read the rows of `sql/slots.sql`, of which there is at least one."""
     row = rows[0]
+    at, lsn = row["committed_at"], row["committed_lsn"]
     return Slots(
         {row["slot_name"]: _slot(row) if row["found"] else None for row in rows},
         Lsn.parse(row["flush_lsn"]),
         row["password_left_s"],
         row["synchronous_standby_names"],
+        None if at is None or lsn is None else Moment(sent_up_to(Lsn.parse(lsn)), at),
     )
 
 

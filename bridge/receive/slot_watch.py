@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.server_facts import is_synchronous
-from bridge.receive.slot_status import SlotHealth, SlotHistory, Slots, concern
+from bridge.receive.slot_status import Moment, SlotHealth, SlotHistory, Slots, concern
 from bridge.runtime import errors, log, threads
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from bridge.config.config import Subscription
+    from protocol.lsn import Lsn
 
 
 def by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:
@@ -111,6 +112,9 @@ _AGAIN_S = 600.0
 
 _PASSWORD_AGAIN_S = 86400.0
 
+_MOMENTS = 10
+"""So many are remembered: Delta may be a few minutes behind."""
+
 
 class SlotWatch(threads.Closing):
     """A thread that asks each server for its slots, and logs what an operator should know.
@@ -129,6 +133,7 @@ class SlotWatch(threads.Closing):
         self._told: dict[str, tuple[str, float]] = {}
         self._password_told_s: dict[str, float] = {}
         self._health: dict[str, SlotHealth] = {}
+        self._moments: dict[str, deque[Moment]] = defaultdict(lambda: deque(maxlen=_MOMENTS))
         self._asked: set[str] = set()
         self._publishers: dict[str, Publisher] = {}  # by their connection strings
         self._stop = threading.Event()
@@ -147,6 +152,10 @@ class SlotWatch(threads.Closing):
     def health(self) -> Mapping[str, SlotHealth]:
         """Return what was seen last, by the subscriptions' names; without those whose server did not answer."""
         return dict(self._health)
+
+    def complete(self, subscription: str, lsn: Lsn) -> Moment | None:
+        """The latest moment of a subscription's server of which an LSN has everything; None if none is known."""
+        return max((moment for moment in [*self._moments[subscription]] if moment.lsn <= lsn), default=None)
 
     def _run(self) -> None:
         try:
@@ -193,6 +202,8 @@ class SlotWatch(threads.Closing):
             self._tell_password(conninfo, slots.password_left_s, [subscription.name for subscription in subscriptions])
             seen |= _healths(slots, subscriptions, self._histories)
             for subscription in subscriptions:
+                if slots.committed is not None:
+                    self._moments[subscription.name].append(slots.committed)
                 self._tell(subscription, seen[subscription.name])
         self._health = seen
 

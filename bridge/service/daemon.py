@@ -18,6 +18,8 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked
 from bridge.check import finding, machine, report
 from bridge.commands.status import CopyProgressBars, size_text
+from bridge.lake.location import place_of
+from bridge.lake.log.local_tables import LocalTables
 from bridge.monitor import document, server, view
 from bridge.receive.slot_watch import SlotWatch
 from bridge.recovery.standby import STATE as STANDBY, Standby
@@ -25,6 +27,8 @@ from bridge.runtime import errors, faults, log, process, supervisor, threads
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
+from bridge.snapshots.commits_table import CommitRows, path_in
+from bridge.snapshots.completeness import Completeness
 from bridge.spark import session
 from bridge.spark.driver import JvmWatch
 from bridge.spark.launch import Launch, Starting
@@ -139,7 +143,7 @@ class Daemon:
                     process.keep_freed()
                     threads.share_interpreter()
                     SUSPECTS.jvm_started(self._driver)
-                    with JvmWatch(self._log, self._driver):
+                    with JvmWatch(self._log, self._driver), self._completeness(spark, catalog):
                         try:
                             self._wait_as_standby(spark, catalog)
                             self._supervise(spark, catalog)
@@ -283,6 +287,16 @@ class Daemon:
         except Exception as error:
             raise machine.not_started(error, os.environ, log) from error
 
+    def _completeness(self, spark: SparkSession, catalog: Catalog) -> Completeness:
+        """Tells readers how complete tables are, while the JVM lives."""
+
+        def table(warehouse: str) -> CommitRows:
+            return CommitRows(spark, path_in(warehouse), LocalTables(partial(place_of, spark)))
+
+        return Completeness(
+            catalog, lambda: [*self._config.subscription.values()], self._watch.complete, table, self._log
+        )
+
     def _wait_as_standby(self, spark: SparkSession, catalog: Catalog) -> None:
         """Wait until this daemon is to go on with the subscriptions: at once if it is no standby, or was the last."""
         if not self._waits:
@@ -293,6 +307,7 @@ class Daemon:
         for name, state in self._states(catalog).items():
             if state != "disabled":
                 catalog.set_state(name, STANDBY)
+        WarmUp(spark).begin(())  # the first batch is waited for
         with Standby(list(self._config.subscription.values()), catalog, self._log) as standby:
             while not self._stopping and self._driver.lost() is None:
                 try:

@@ -1,6 +1,7 @@
 """The Delta table `<warehouse>/pgbridge/commits`: which version of which table has which LSN.
 
-A row is a batch that is durable, or tables that join a subscription's batches or leave them (`CommitRecord`). Rows of a
+A row is a batch that is durable, or tables that join a subscription's batches or leave them (`CommitRecord`); or says
+up to where tables are complete, or were found equal (`bridge.snapshots.completeness`). Rows of the first kinds of a
 subscription are appended in the order of their numbers, several at a time, stamped with the last one's number, so that
 Delta refuses a late commit of a daemon that was killed. `CommitRows` gives records their versions, and appends them: it
 is Spark's part of the commit log.
@@ -44,17 +45,25 @@ _FLAT: Final = pa.schema(
         ("subscription", pa.string()),
         ("origin", pa.string()),  # the application id of the subscription's commits, without the epoch
         ("number", pa.int64()),  # grows with each row of an origin
-        ("kind", pa.string()),  # batch, joined, left
+        ("kind", pa.string()),  # batch, joined, left; complete, verified
         ("start_lsn", pa.string()),
         ("end_lsn", pa.string()),
         ("position", pa.int64()),  # end_lsn as a number, to compare and to sort by
         ("first_commit_time", pa.timestamp("us", "UTC")),  # NULL if it is not known
         ("last_commit_time", pa.timestamp("us", "UTC")),
+        # tables that follow have all that was committed before, by the server's clock; NULL if that is not known
+        ("complete_until", pa.timestamp("us", "UTC")),
         ("transactions", pa.int64()),
         ("recorded_at", pa.timestamp("us", "UTC")),  # by this machine's clock
         ("tables", pa.string()),  # JSON here, an array in the table
     ]
 )
+OF_BATCHES: Final = ("batch", "joined", "left")
+"""The kinds of rows that say which tables a batch has committed to, or which follow."""
+
+_IN_FLIGHT: Final = dt.timedelta(seconds=1)
+"""A commit has its time before its record is written, so that others may be written between."""
+
 _SETTINGS: Final = {
     # each append is a small file
     "spark.databricks.delta.autoCompact.enabled": "true",
@@ -106,7 +115,9 @@ class CommitRows:
             schema = schema_of(self._spark, self.path)
             if schema is None:
                 ddl.create_table(self._spark, self.path, wanted)
-            elif schema.fieldNames() != wanted.fieldNames():
+            elif set(schema.fieldNames()) == {*wanted.fieldNames()} - {"complete_until"}:  # of an earlier version
+                self._spark.sql(f"ALTER TABLE {sql_name(self.path)} ADD COLUMNS (complete_until timestamp)").collect()
+            elif set(schema.fieldNames()) != {*wanted.fieldNames()}:
                 columns = schema.simpleString()
                 raise TargetError(
                     f"the Delta table at {self.path} is not a table of commits: its columns are {columns}",
@@ -146,6 +157,13 @@ class CommitRows:
         frame = frame_of(self._spark, rows).coalesce(1)
         stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
+
+    def append_now(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows that are true whenever they come, of whatever subscriptions, and flush them."""
+        self.ensure()
+        frame = frame_of(self._spark, rows).coalesce(1)
+        retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
+        self.local.flush([self.path])
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
@@ -188,6 +206,7 @@ class CommitRows:
         that readers had a week to leave are removed.
         """
         limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
+        self._prune_complete(origin)
         rows = location.read_table(self._spark, self.path).filter(F.col("origin") == origin)
         old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
         last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
@@ -210,6 +229,13 @@ class CommitRows:
         self.local.flush([self.path])
         return number
 
+    def _prune_complete(self, origin: str) -> None:
+        """Delete what was said of completeness, but for the last day."""
+        limit = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+        old = f"origin = '{origin}' AND kind = 'complete' AND recorded_at < timestamp '{limit:%F %T+00:00}'"
+        statement = f"DELETE FROM {sql_name(self.path)} WHERE {old}"
+        retry.retry_commit(lambda: self._spark.sql(statement).collect(), self.path)
+
 
 def row_of(
     subscription: str | None, origin: str, record: CommitRecord, versions: Mapping[str, int | None]
@@ -225,6 +251,7 @@ def row_of(
         "position": int(record.end_lsn),
         "first_commit_time": None if record.first_commit_us is None else utc(record.first_commit_us),
         "last_commit_time": None if record.last_commit_us is None else utc(record.last_commit_us),
+        "complete_until": None if record.last_commit_us is None else utc(record.last_commit_us) - _IN_FLIGHT,
         "transactions": record.transactions,
         "recorded_at": dt.datetime.fromtimestamp(record.recorded_s, dt.UTC),
         "tables": json_of({table: versions.get(table[2]) for table in record.tables}),
@@ -258,7 +285,8 @@ def tables_at(rows: DataFrame, position: int) -> list[Any]:
         Rows of `namespace`, `name`, `path`, `version` (None if it is not recorded yet), and `later`: whether a later
         batch may have committed to the table.
     """
-    each = rows.select("kind", "position", "number", F.explode("tables").alias("t"))
+    of_batches = rows.filter(F.col("kind").isin(*OF_BATCHES))
+    each = of_batches.select("kind", "position", "number", F.explode("tables").alias("t"))
     here = F.col("position") <= F.lit(position)
     latest = F.max_by(F.when(here, F.struct("kind", "t")), F.when(here, F.struct("position", "number")))
     newest = each.groupBy("t.path").agg(latest.alias("newest"), F.max("position").alias("until"))

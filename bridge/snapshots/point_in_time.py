@@ -94,11 +94,12 @@ def point_of(
             f"{path} does not exist: no commits are recorded in the warehouse",
             hint="the daemon makes it within some ten seconds after its first batch",
         )
-    name, origin = _origin(rows, path, subscription)
+    name, origin = _origin(rows.filter(F.col("kind").isin(*commits_table.OF_BATCHES)), path, subscription)
     rows = rows.filter((F.col("subscription") == name) & (F.col("origin") == origin))
     time = F.coalesce("last_commit_time", "recorded_at")
     # a table that joins ahead of the stream does not say where the others are
-    ends = rows.filter("kind <> 'joined' OR start_lsn = end_lsn").select("position", time.alias("time"))
+    ends = rows.filter("kind IN ('batch', 'left') OR (kind = 'joined' AND start_lsn = end_lsn)")
+    ends = ends.select("position", time.alias("time"))
     wanted = _until(ends, at)
     last = wanted.orderBy(F.desc("position"), F.desc("time")).limit(1).collect()
     if not last:

@@ -172,3 +172,9 @@ class Verdict:
     unrepaired: str = ""
     caveat: str = ""
     changelog: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all of the table was compared, and nothing differs, or does not any more."""
+        whole = not (self.why or self.left_out or self.partly or self.caveat or self.left_out_columns)
+        return whole and (self.repaired or not self.differences)

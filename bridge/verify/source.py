@@ -40,6 +40,7 @@ class Source(threads.Closing):
     Attributes:
         lsn: The snapshot's: transactions that commit before it are in it, and all others come in the stream.
         version: The server's version number.
+        at_s: What was committed before is in it: seconds since 1970, by the server's clock.
 
     Raises:
         PublisherError: From the constructor and every method, if the server refuses.
@@ -50,6 +51,9 @@ class Source(threads.Closing):
         self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
         self._replication = slot.ReplicationConnection(conninfo, application_name=application_name)
         try:
+            # a commit has its time before its record is written
+            now = "SELECT extract(epoch FROM clock_timestamp() - interval '1 s')"
+            self.at_s = float(self._replication.connection.execute(now.encode()).fetchall()[0][0])
             snapshot = self._create_slot(patience_s)
             self.lsn = snapshot.consistent_point
             self._connection = connection.connect(conninfo, application_name=application_name)

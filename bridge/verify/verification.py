@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bridge.catalog import commits
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime.errors import BridgeError, TargetError, VerifyError
@@ -99,6 +100,10 @@ class Verification:
                 verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out, caveat=caveat)
                 verdict.why = unread.get(table.published.relid, "") or window.unclear
                 verdicts.append(self._verdict(verdict, source, table, window, after_lsn, end_lsn, app_id))
+            equal = {verdict.relation for verdict in verdicts if verdict.is_equal}
+            places = tuple((rel.namespace, rel.name, rel.path) for rel in chosen if rel.qualified_name in equal)
+            verified = commits.Verified(places, end_lsn, source.at_s)
+        commits.put_verified(self.catalog, self.subscription.name, verified)
         return end_lsn, sorted(verdicts, key=lambda verdict: verdict.relation)
 
     def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow]]:

@@ -113,4 +113,4 @@ class Proxy(Closing):
                 for one in pair:
                     with contextlib.suppress(OSError):
                         one.shutdown(socket.SHUT_RDWR)  # the other way's thread waits in recv: close alone does nothing
-                        one.close()
+                    one.close()
