@@ -192,8 +192,8 @@ class PgoutputStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAva
         ):
             if options.create_slot and publisher.slot(options.slot) is None:
                 replication.create_slot(options.slot, export_snapshot=False)
-            server = check_server(publisher, replication)
-            return server.offset(check_slot_of(options, publisher, None)).to_json()
+            server = check_server(options, publisher, replication)
+            return server.offset(check_slot_of(options, publisher, None, server)).to_json()
 
     def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name
         """Return a limit, which stands for both options: Spark carries only one."""

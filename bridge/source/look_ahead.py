@@ -187,8 +187,8 @@ class LookAhead(threads.Closing):
         self._release()
         options = self._options
         with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
-            server = check_server(self._publisher, replication, *offsets)
-        check_slot_of(options, self._publisher, offsets[0].lsn)
+            server = check_server(options, self._publisher, replication, *offsets)
+        check_slot_of(options, self._publisher, offsets[0], server)
         self._position = offsets[-1], server
         return server
 

@@ -25,6 +25,7 @@ _STREAM_ONLY: Final = frozenset(
         "idleIntervalSeconds",
         "slotTimeoutSeconds",
         "unknownTables",
+        "upgradedFrom",
     }
 )
 _SNAPSHOT_ONLY: Final = frozenset({"snapshot"})
@@ -50,6 +51,8 @@ class SourceOptions:
         slot_timeout_s: How long to wait for a slot that another process has, and for a server that is not there.
         unrepresentable: Whether a value that Spark's type cannot hold is an error, or NULL.
         unknown_tables: Whether changes of a table that the DataFrame has no column for are an error, or ignored.
+        upgraded_from: The system identifier of the server that pg_upgrade has made this one of: offsets of it in the
+            checkpoint are before all that this one has. None if it was not upgraded.
         snapshot: The exported snapshot to read; None for one of its own.
     """
 
@@ -64,6 +67,7 @@ class SourceOptions:
     slot_timeout_s: float = 120.0
     unrepresentable: Literal["error", "null"] = "error"
     unknown_tables: Literal["error", "ignore"] = "error"
+    upgraded_from: str | None = None
     snapshot: str | None = None
 
     @property
@@ -107,6 +111,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
         slot_timeout_s=read.seconds("slotTimeoutSeconds", 120.0),
         unrepresentable="null" if read.choice("unrepresentable", "error", "null") == "null" else "error",
         unknown_tables="ignore" if read.choice("unknownTables", "error", "ignore") == "ignore" else "error",
+        upgraded_from=read.identifier("upgradedFrom"),
     )
 
 
@@ -166,6 +171,16 @@ class _Options:
             return None
         if "." not in value:
             raise ConfigError(f'option "table": "{value}" has no schema; write for example "public.{value}"')
+        return value
+
+    def identifier(self, name: str) -> str | None:
+        """A server's system identifier, as pg_control_system() has it."""
+        value = self._found.get(name)
+        if value is not None and not re.fullmatch(r"[0-9]{1,20}", value):
+            raise ConfigError(
+                f'option "{name}" is the system identifier of the server before pg_upgrade, not "{value}"',
+                hint="the error of the query names it; pg_controldata shows it as Database system identifier",
+            )
         return value
 
     def choice(self, name: str, *allowed: str) -> str:

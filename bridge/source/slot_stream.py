@@ -20,7 +20,7 @@ from bridge.receive.stream.pgoutput_options import pgoutput_options
 from bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
 from bridge.runtime import errors, threads
-from bridge.track.position import Position
+from bridge.track.position import Missing, Position
 from bridge.track.progress import Progress
 from bridge.track.spool import SpoolFolder
 from protocol.lsn import INVALID, Lsn
@@ -139,10 +139,15 @@ def published_tables(publisher: Publisher, options: SourceOptions) -> list[Publi
     return chosen
 
 
-def check_server(publisher: Publisher, replication: ReplicationConnection, *offsets: Offset) -> Server:
+def check_server(
+    options: SourceOptions, publisher: Publisher, replication: ReplicationConnection, *offsets: Offset
+) -> Server:
     """Check that a server's WAL has offsets of the checkpoint, each on the timeline that it was received on.
 
+    Those of the server that pg_upgrade has made it of, by the options, are before all that it has.
+
     Args:
+        options: The source's.
         publisher: A connection for catalog queries, the slot's included.
         replication: The connection that streams, or one that looks before it.
         offsets: A batch's start; also its end if the checkpoint has it: the sink may have committed the batch already.
@@ -160,22 +165,43 @@ def check_server(publisher: Publisher, replication: ReplicationConnection, *offs
         raise errors.PublisherError("the connection string has just led to two servers", retry=True)
     for offset in offsets:
         system = offset.system_identifier
+        if system == options.upgraded_from != server.system_identifier:
+            continue
         certain = Position(system, offset.timeline, offset.timeline_lsn or offset.lsn)
         for position in (certain, Position(system, None, offset.lsn)):
             if (missing := server.missing(position)) is not None:
-                raise _for_the_source(refusal(missing, position, anew=_NOT_ON))
+                raise (
+                    _another(missing, system)
+                    if missing.another_server
+                    else _for_the_source(refusal(missing, position, anew=_NOT_ON))
+                )
     return Server(server.system_identifier, server.timeline, server.flush_lsn if server.in_recovery else None)
 
 
-def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | None) -> Lsn:
-    """Check a slot by itself; None for a query that has no offset yet. Returns its confirmed_flush_lsn."""
+def check_slot_of(options: SourceOptions, publisher: Publisher, start: Offset | None, server: Server) -> Lsn:
+    """Check a slot of a checked server; returns its confirmed_flush_lsn.
+
+    Args:
+        options: The source's.
+        publisher: A connection to the server.
+        start: Where the batch starts, perhaps on the server before pg_upgrade; None for a query without an offset yet.
+        server: What `check_server` has returned.
+    """
     status = publisher.slot(options.slot)
+    upgraded = start is not None and start.system_identifier != server.system_identifier
+    durable_lsn = None if start is None or upgraded else start.lsn
     try:
         confirmed = check_slot(
-            options.slot, status, subscription=options.slot, database=publisher.database, durable_lsn=start
+            options.slot, status, subscription=options.slot, database=publisher.database, durable_lsn=durable_lsn
         )
     except errors.PublisherError as error:
         raise _for_the_source(error) from error
+    if upgraded and start is not None and confirmed < start.lsn:  # its WAL would begin behind the former server's
+        raise errors.PublisherError(
+            f"pg_upgrade did not make this server of the one with system identifier {start.system_identifier}: its "
+            f'slot "{options.slot}" is at {confirmed}, before the checkpoint\'s {start.lsn}',
+            hint="check the options connection and upgradedFrom",
+        )
     if status is not None and status.two_phase:
         raise errors.PublisherError(
             f'replication slot "{options.slot}" has two_phase, with which prepared transactions come before they are '
@@ -185,17 +211,20 @@ def check_slot_of(options: SourceOptions, publisher: Publisher, start: Lsn | Non
     return confirmed
 
 
+def _another(missing: Missing, system_identifier: str) -> errors.PublisherError:
+    return errors.AnotherServer(
+        f"the publisher is another server: {missing.reason.replace('the subscription', 'the query')}",
+        hint="check the option connection; if pg_upgrade made this server of the former one, set the option "
+        f'upgradedFrom = "{system_identifier}"; a query of any other server needs another checkpointLocation',
+    )
+
+
 def _for_the_source(error: errors.PublisherError) -> errors.PublisherError:
     """An error of the checks that the daemon has, too, with what to do here."""
     if isinstance(error, errors.SlotAdvanced | errors.PublisherWentBack):
         return type(error)(error.message, hint=_NOT_ON)
     if "are lost" in error.message:
         return errors.PublisherError(error.message, hint=_NOT_ON)
-    if "another server" in error.message:
-        return errors.PublisherError(
-            error.message.replace("the subscription", "the query"),
-            hint="check the option connection; a query of another server needs another checkpointLocation",
-        )
     return error
 
 
@@ -251,11 +280,11 @@ class SlotStream(threads.Closing):
         )
         self._receiver: WalReceiver | None = receiver
         try:
-            self.server = check_server(publisher, receiver.replication, start, *ends)
-            check_slot_of(options, publisher, start.lsn)
+            self.server = check_server(options, publisher, receiver.replication, start, *ends)
+            check_slot_of(options, publisher, start, self.server)
             waited(receiver.start, options.slot_timeout_s)
             # nobody else can move the slot any more, as somebody could between the check and the start
-            check_slot_of(options, publisher, start.lsn)
+            check_slot_of(options, publisher, start, self.server)
         except BaseException:
             self.close()
             raise

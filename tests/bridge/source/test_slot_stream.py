@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from bridge.runtime.errors import PublisherError, PublisherWentBack, StateError
+from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, StateError
+from bridge.source.options import SourceOptions
 from bridge.source.slot_stream import Offset, Server, _LeavingQueue, _Unconfirmed, check_server, waited
 from bridge.track.position import ServerHistory
 from protocol.codec.messages import LogicalMessage
@@ -69,13 +70,14 @@ def test_only_a_slot_in_use_is_waited_for():
 def check():
     """`check_server` on a server of timeline 3, which left timeline 1 at 0/300, and timeline 2 at 0/500."""
 
-    def checked(*offsets, replayed=None, another=False):
+    def checked(*offsets, replayed=None, another=False, upgraded_from=None):
         flush_lsn = Lsn.parse(replayed or "0/900")
         left = {1: Lsn(0x300), 2: Lsn(0x500)}
         server = ServerHistory("7", 3, flush_lsn, replayed is not None, left, started_us=5)
         replication: Any = SimpleNamespace(history=lambda: server)
         publisher: Any = SimpleNamespace(started_us=lambda: 6 if another else 5)
-        return check_server(publisher, replication, *offsets)
+        options = SourceOptions("", ("pub",), upgraded_from=upgraded_from)
+        return check_server(options, publisher, replication, *offsets)
 
     return checked
 
@@ -125,6 +127,17 @@ def test_what_a_standby_has_is_what_it_has_replayed(check):
         check(at(0x300, 1), at(0x801, 3), replayed="0/800")
     assert caught.value.retry
     assert not isinstance(caught.value, PublisherWentBack)
+
+
+def test_offsets_of_the_server_before_pg_upgrade(check):
+    former = Offset(Lsn(0x800), "6", 9)
+    with pytest.raises(AnotherServer, match="the query began with 6"):
+        check(former)
+    assert check(former, at(0x300, 3), upgraded_from="6").system_identifier == "7"
+    with pytest.raises(PublisherWentBack):
+        check(former, at(0x301, 1), upgraded_from="6")
+    with pytest.raises(PublisherWentBack, match="timeline 1"):
+        check(at(0x301, 1), upgraded_from="7")
 
 
 def test_two_servers_are_not_taken_for_one(check):
