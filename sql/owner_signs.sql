@@ -1,12 +1,14 @@
 -- What shows that a daemon lives: each process that streams from its slots, and its other sessions in this database.
 -- Parameters: slot_names text[], application_names text[] (of the other sessions)
 -- Returns: pid int, slot_name text (null for another session), application_name text, client text,
---          sign text (changes while the daemon lives, by whichever clock; null if the role may not see it)
+--          sign text (changes while the daemon lives, by whichever clock; and where that cannot be seen)
 -- Lowest version: 14
 SELECT a.pid, s.slot_name, a.application_name, coalesce(a.client_hostname, host(a.client_addr), 'this host') AS client,
-       CASE WHEN s.slot_name IS NOT NULL THEN r.reply_time
-            WHEN a.state = 'active' THEN clock_timestamp()
-            ELSE a.state_change
+       CASE WHEN coalesce(r.state, a.state) IS NULL THEN clock_timestamp() -- the role may not see it
+            WHEN s.slot_name IS NULL AND a.state <> 'active' THEN a.state_change
+            -- while it decodes what it does not send, it reads no replies
+            WHEN a.wait_event ~* '^walsender' THEN coalesce(r.reply_time, a.backend_start)
+            ELSE clock_timestamp()
        END::text AS sign
   FROM pg_stat_activity a
   LEFT JOIN pg_replication_slots s ON s.active_pid = a.pid AND s.slot_name = ANY (%(slot_names)s::text[])

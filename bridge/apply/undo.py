@@ -98,7 +98,7 @@ class BatchUndo:
             tables = self._places(intent, None)[0]
             for path in tables:
                 if not has_committed(self._spark, path, batch.app_id, intent.end_lsn):
-                    restore.fence_table(self._spark, path, batch, self._log)
+                    restore.fence_table(self._spark, path, batch.fence, log=self._log)
         own_messages = [
             messages.BatchRows(path, self._subscription, remote_lsn, ANY_LSN) for path in self._of_messages(intent)
         ]

@@ -142,12 +142,19 @@ class Catalog:
         with self._transaction() as db:
             db.execute("UPDATE subscription SET enabled = ? WHERE name = ?", (int(enabled), name))
 
-    def set_slot(self, name: str, *, slot_name: str, slot_state: str, system_identifier: str) -> None:
-        """Record a slot before it is created (`creating`) or once it is known to be ours (`ready`)."""
+    def set_slot(
+        self, name: str, *, slot_name: str, slot_state: str, system_identifier: str, incarnation: str | None = None
+    ) -> None:
+        """Record a slot before it is created (`creating`) or once it is known to be ours (`ready`).
+
+        Args:
+            incarnation: Of the life that begins with it; None for the one that is known.
+        """
         with self._transaction() as db:
             db.execute(
-                "UPDATE subscription SET slot_name = ?, slot_state = ?, system_identifier = ? WHERE name = ?",
-                (slot_name, slot_state, system_identifier, name),
+                "UPDATE subscription SET slot_name = ?, slot_state = ?, system_identifier = ?, "
+                "incarnation = coalesce(?, incarnation) WHERE name = ?",
+                (slot_name, slot_state, system_identifier, incarnation, name),
             )
 
     def slot_owner(self, slot_name: str, system_identifier: str, *, but: str, exists: bool) -> str | None:

@@ -158,6 +158,12 @@ def generation(catalog: Transactions, subscription: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+def set_generation(catalog: Transactions, subscription: str, number: int) -> None:
+    """Have what the catalog writes count after so many recoveries of other lives."""
+    with catalog.transaction() as db:
+        db.execute("UPDATE manifest SET generation = ? WHERE subscription = ?", (number, subscription))
+
+
 def is_written(catalog: Transactions, subscription: str) -> bool:
     """Whether this catalog has written a document of the subscription, or was made from one."""
     return bool(catalog.rows("SELECT 1 FROM manifest WHERE subscription = ? AND written > 0", subscription))

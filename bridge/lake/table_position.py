@@ -88,9 +88,14 @@ def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
     """Check that a table has the commit that was just made: Delta leaves one out, and says nothing, by its stamp.
 
     Raises:
-        TargetError: It has been left out.
+        TargetError: It has been left out; or it is on top of an undo of another state directory, which has reverted
+            commits of this one.
     """
-    if not has_committed(spark, path, stamp.txn_app_id, stamp.end_lsn):
+    history = history_of(spark, path, 2)
+    latest = history.latest_of(stamp.txn_app_id)
+    if latest is not None and latest.end_lsn == str(stamp.end_lsn):
+        history.check_not_reverted(latest)
+    else:
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
             f'made before, by the application id "{stamp.txn_app_id}": of an attempt that is not recorded here',

@@ -15,8 +15,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot import tablesync_slot
-from bridge.receive.slot_watch import INTERVAL_S, by_server, watch_name
+from bridge.receive.slot import recovery_name, tablesync_slot, watch_name
+from bridge.receive.slot_watch import INTERVAL_S, by_server
 from bridge.runtime import errors, threads
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ SILENT_S: Final = 20.0
 _WATCH_SILENT_S: Final = 3 * INTERVAL_S
 
 
-def recovery_name(subscription: str) -> str:
-    """The application_name of a recovery's session."""
-    return f"{subscription[:50]}_recover"
-
-
 class Owner(threads.Closing):
     """Looks at one daemon's subscriptions, on connections that stay open.
 
@@ -48,7 +43,7 @@ class Owner(threads.Closing):
         self._by_server = by_server(subscriptions)
         self._now_s = now_s
         self._publishers: dict[str, Publisher] = {}  # by their connection strings
-        self._signs: dict[tuple[str, int], tuple[str | None, float]] = {}  # by server and process: the last, and when
+        self._signs: dict[tuple[str, int], tuple[str, float]] = {}  # by server and process: the last, and when
         self._silent: list[tuple[str, int]] = []  # processes that hold slots, and whose daemon says nothing
 
     def close(self) -> None:
@@ -63,6 +58,7 @@ class Owner(threads.Closing):
         Raises:
             PublisherError: No server answers.
         """
+        now_s = self._now_s()  # before they are asked: an answer may be late
         rows: list[tuple[str, dict[str, Any]]] = []
         failure: errors.BridgeError | None = None
         answers = False
@@ -75,7 +71,6 @@ class Owner(threads.Closing):
                 failure = error
         if not answers and failure is not None:
             raise failure
-        now_s = self._now_s()
         before, self._signs = self._signs, {}
         lives: dict[bool, str] = {}
         streams = any(row["slot_name"] is not None for _, row in rows)
@@ -83,7 +78,7 @@ class Owner(threads.Closing):
         for conninfo, row in rows:
             key, sign, streaming = (conninfo, row["pid"]), row["sign"], row["slot_name"] is not None
             last = before.get(key)
-            self._signs[key] = last if last is not None and last[0] == sign and sign is not None else (sign, now_s)
+            self._signs[key] = last if last is not None and last[0] == sign else (sign, now_s)
             silent_s = now_s - self._signs[key][1]
             if silent_s < (SILENT_S if streaming else _WATCH_SILENT_S):
                 what = f'slot "{row["slot_name"]}"' if streaming else f'session "{row["application_name"]}"'
@@ -109,14 +104,11 @@ class Owner(threads.Closing):
     def _ask(self, conninfo: str) -> list[dict[str, Any]]:
         if conninfo not in self._publishers:
             self._publishers[conninfo] = Publisher(conninfo, application_name="pgbridge_standby")
-        subscriptions = self._by_server[conninfo]
-        names = [each.name for each in subscriptions]
+        names = [each.slot_name for each in self._by_server[conninfo]]
         return self._publishers[conninfo].rows(
             "owner_signs",
             {
-                "slot_names": [
-                    name for each in subscriptions for name in (each.slot_name, tablesync_slot(each.slot_name))
-                ],
-                "application_names": [name for each in names for name in (watch_name(each), recovery_name(each))],
+                "slot_names": [*names, *map(tablesync_slot, names)],
+                "application_names": [*map(watch_name, names), *map(recovery_name, names)],
             },
         )

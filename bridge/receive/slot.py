@@ -47,8 +47,25 @@ class Snapshot:
 
 def tablesync_slot(slot_name: str) -> str:
     """The name of a tablesync worker's slot. It has that of the subscription's in it, which is unique on the server."""
-    name = f"pgbridge_{slot_name}_sync"
-    return name if len(name) <= _NAME_BYTES else f"pgbridge_{slot_name[:40]}_{zlib.crc32(name.encode()):08x}_sync"
+    return _named_after(f"pgbridge_{slot_name}", "sync")
+
+
+def watch_name(slot_name: str) -> str:
+    """The application_name of a daemon's session that looks at slots, by the first one."""
+    return _named_after(slot_name, "watch")
+
+
+def recovery_name(slot_name: str) -> str:
+    """The application_name of a recovery's session."""
+    return _named_after(slot_name, "recover")
+
+
+def _named_after(slot_name: str, what: str) -> str:
+    name = f"{slot_name}_{what}"
+    if len(name) <= _NAME_BYTES:
+        return name
+    ending = f"_{zlib.crc32(name.encode()):08x}_{what}"
+    return slot_name[: _NAME_BYTES - len(ending)] + ending
 
 
 class ReplicationConnection(threads.Closing):

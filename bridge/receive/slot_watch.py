@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from bridge.receive.server_facts import is_synchronous
+from bridge.receive.slot import watch_name
 from bridge.receive.slot_status import Moment, SlotHealth, SlotHistory, Slots, concern
 from bridge.runtime import errors, log, threads
 
@@ -29,11 +30,6 @@ def by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscript
     for subscription in subscriptions:
         servers[subscription.connection].append(subscription)
     return servers
-
-
-def watch_name(subscription: str) -> str:
-    """The application_name of a watch's session, by a subscription of the server."""
-    return f"{subscription[:50]}_watch"
 
 
 def _healths(
@@ -212,7 +208,7 @@ class SlotWatch(threads.Closing):
         fresh = conninfo not in self._publishers
         try:
             if fresh:
-                name = watch_name(subscriptions[0].name)  # by which a standby sees that this daemon lives
+                name = watch_name(subscriptions[0].slot_name)  # by which a standby sees that this daemon lives
                 self._publishers[conninfo] = Publisher(conninfo, application_name=name)
             return self._publishers[conninfo].slots([subscription.slot_name for subscription in subscriptions])
         except errors.BridgeError:

@@ -319,7 +319,7 @@ def check_owned(spark: SparkSession, catalog: Catalog, subscription: Subscriptio
     """
     name = owner_of(subscription.name)
     row = catalog.subscription(name)
-    if row is None or row.system_identifier is None or catalog.remote_lsn(name) is None:
+    if row is None or row.system_identifier is None:
         return  # it has not begun
     table = table_in(subscription.warehouse)
     last = table.last(spark, origin_of(row.system_identifier, name))
@@ -358,19 +358,27 @@ def knows(spark: SparkSession, subscription: Subscription, system_identifier: st
 def check_new(spark: SparkSession, catalog: Catalog, subscription: Subscription, system_identifier: str) -> None:
     """Check that a subscription that begins is not one that the warehouse knows, and the catalog does not.
 
-    One that was dropped, or is begun afresh, is known to the catalog.
+    One that was dropped, or is begun afresh, is known to the catalog. Another slot, with another state directory, is
+    another life: its documents count from here on.
 
     Raises:
         StateError: It is.
+        TakenOver: The catalog knows it, and another machine goes on with it.
     """
-    name = subscription.name
-    if name != owner_of(name) or manifest.is_written(catalog, name):
-        return
+    name = owner_of(subscription.name)
     table = table_in(subscription.warehouse)
     last = table.last(spark, origin_of(system_identifier, name))
-    if last is not None and last.slot_name == subscription.slot_name:
+    if last is None:
+        return
+    if manifest.is_written(catalog, name):
+        _refuse_taken(table, last, name, manifest.generation(catalog, name))
+        return
+    if name != subscription.name:
+        return
+    if last.slot_name == subscription.slot_name:
         raise StateError(
             f'subscription "{name}" has been here: {table.path} has what belongs to it, and the state directory '
             f"{catalog.state_dir} does not: it was lost, or state_dir is another one",
             hint=f"stop the daemon, and make the state anew from the tables and the slot: {remedies.recover(name)}",
         )
+    manifest.set_generation(catalog, name, last.generation)

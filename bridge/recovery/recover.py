@@ -27,11 +27,10 @@ from bridge.lake.location import place_of
 from bridge.lake.log.history import ANY_LSN
 from bridge.lake.log.local_log import local_folder
 from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import TABLES_AT_ONCE
+from bridge.lake.log.stamp import COPY_NUMBER_BITS, TABLES_AT_ONCE
 from bridge.lake.table_position import history_of
-from bridge.receive.owner import recovery_name
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection, check_slot
+from bridge.receive.slot import ReplicationConnection, check_slot, recovery_name
 from bridge.receive.slot_status import LOST, shown_status
 from bridge.recovery.manifest_table import origin_of, table_in
 from bridge.runtime import errors, faults, remedies
@@ -57,6 +56,9 @@ if TYPE_CHECKING:
 
 _LOST: Final = "lost"
 """Notes, in a spool file, that it has no changes because they are lost."""
+
+_EPOCH_BITS: Final = 20
+"""Epochs of a generation begin at its number, shifted by so many bits."""
 
 _AT_FIRST: Final = 8
 """Commits of a table that are read at first: the slot is mostly one or two batches behind."""
@@ -125,7 +127,7 @@ def recovered(
     """
     with (
         told(spark),
-        Publisher(subscription.connection, application_name=recovery_name(subscription.name)) as publisher,
+        Publisher(subscription.connection, application_name=recovery_name(subscription.slot_name)) as publisher,
     ):
         yield from _Recovery(spark, catalog, subscription, publisher).run(dry_run=dry_run, alone=alone)
 
@@ -183,7 +185,9 @@ class _Recovery:
     def run(self, *, dry_run: bool, alone: bool) -> Iterator[str]:
         """As `recover`; `alone` if it is the only one."""
         conninfo, name = self._subscription.connection, self._name
-        with ReplicationConnection(conninfo, application_name=recovery_name(name)) as replication:
+        with ReplicationConnection(
+            conninfo, application_name=recovery_name(self._subscription.slot_name)
+        ) as replication:
             server = replication.history()
         known = self._manifest(server)
         begun = known.origin(name) is not None
@@ -204,7 +208,7 @@ class _Recovery:
             faults.reach("claimed")
             known = self._manifest(server)  # what the former owner wrote last
             begun = known.origin(name) is not None
-            self._fence_all(known)
+            self._fence_all(known, generation)
             faults.reach("fenced")
         streams: dict[str, _Stream] = {}
         if lost:
@@ -265,6 +269,7 @@ class _Recovery:
                 f'replication slot "{slot_name}" is in use by process {status.active_pid} of the server: another '
                 "daemon streams from it",
                 hint="stop that daemon; a server notices after wal_sender_timeout that a machine is gone",
+                retry=True,
             )
         return lsn
 
@@ -274,27 +279,38 @@ class _Recovery:
         written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
         return _Table(rel, beyond, written_ms)
 
-    def _fence(self, row: SubscriptionRow, origin: Lsn, rel: RelRow) -> int:
-        """Keep the former owner's batch in hand out of a table; returns the batch's epoch."""
+    def _fence(self, row: SubscriptionRow, origin: Lsn, generation: int, rel: RelRow) -> int:
+        """Keep what the former owner has in hand out of a table; returns the batch's epoch."""
         family = f"{row.txn_app_id}/"
         history = history_of(self._spark, rel.path, _AT_FIRST)
         history.beyond(max(origin, rel.lsn))
         epoch = max(row.epoch, history.least_epoch(family))
-        fence_table(self._spark, rel.path, UndoneBatch(f"{family}{epoch}", origin, ANY_LSN))
+        if epoch >= generation << _EPOCH_BITS:
+            raise errors.TakenOver(
+                f"{rel.path} has commits of a later recovery than this one, which stood still after its claim",
+                hint="end this one",
+            )
+        batch = UndoneBatch(f"{family}{epoch}", origin, ANY_LSN).fence
+        # copies have another application id, and a version with the generation
+        copies = replace(batch, txn_app_id=f"{family}copy", copy_number=generation << COPY_NUMBER_BITS)
+        fence_table(self._spark, rel.path, batch, replace(batch, alters=True), copies)
         return epoch
 
-    def _fence_all(self, known: Manifest) -> None:
-        """Keep the former owner's batch in hand out of all tables, whatever becomes of them."""
+    def _fence_all(self, known: Manifest, generation: int) -> None:
+        """Keep what the former owner has in hand out of all tables, whatever becomes of them."""
         for owner in (self._name, self._sync):
             row, (origin, _) = known.subscription(owner), known.origin(owner) or (INVALID, None)
             if row is None or row.incarnation is None:
                 continue
             with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
-                epoch = max([row.epoch, *pool.map(partial(self._fence, row, origin), known.rels(owner))])
+                fence = partial(self._fence, row, origin, generation)
+                epoch = max([row.epoch, *pool.map(fence, known.rels(owner))])
             if owner == self._name:
-                batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN)
-                fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch)
-            self._epochs[owner] = epoch
+                batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN).fence
+                undo = replace(batch, undo_number=int(ANY_LSN))
+                fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch, undo)
+            # of this generation, so that a recovery that stood still can tell it
+            self._epochs[owner] = max(epoch, generation << _EPOCH_BITS)
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)

@@ -83,6 +83,7 @@ class Standby(threads.Closing):
         self._subscriptions, self._catalog, self._log, self._now_s = subscriptions, catalog, log, now_s
         self._owner = Owner(subscriptions, now_s)
         self._identifiers: dict[str, str] = {}  # of servers, by connection string
+        self._refused: set[str] = set()  # subscriptions that cannot be taken over: their workers say what to do
         self._quiet_since_s: float | None = None
         self._told: tuple[str, float] = ("", 0.0)
 
@@ -107,7 +108,7 @@ class Standby(threads.Closing):
             return False
 
     def _turn(self, spark: SparkSession) -> bool:
-        standings = {self._standing(spark, each) for each in self._subscriptions}
+        standings = self._standings(spark)
         if "current" in standings and "outdated" not in standings:
             return True  # new ones begin beside the others
         if life := self._owner.look():
@@ -124,7 +125,25 @@ class Standby(threads.Closing):
             return False
         self._take_over(spark)
         self._quiet_since_s = None
-        return True
+        return "outdated" not in self._standings(spark)
+
+    def _standings(self, spark: SparkSession) -> set[str]:
+        """How the state here stands, of all subscriptions whose server answers.
+
+        Raises:
+            PublisherError: None does.
+        """
+        standings, failure = set(), None
+        for each in self._subscriptions:
+            try:
+                if each.name not in self._refused:
+                    standings.add(self._standing(spark, each))
+            except errors.PublisherError as error:
+                failure = error
+                self._tell(f'the server of subscription "{each.name}" cannot be asked', error=str(error))
+        if failure is not None and not standings:
+            raise failure
+        return standings
 
     def _tell(self, what: str, **details: str) -> None:
         said = f"{what} {details.values()}"
@@ -154,10 +173,10 @@ class Standby(threads.Closing):
 
     def _take_over(self, spark: SparkSession) -> None:
         for subscription in self._subscriptions:
-            if self._standing(spark, subscription) != "outdated":
-                continue
             log = self._log.bind(subscription=subscription.name)
             try:
+                if self._standing(spark, subscription) != "outdated":
+                    continue
                 for line in recovered(spark, self._catalog, subscription, alone=False):
                     log.info("taking over", step=line)
             except errors.SparkLost:
@@ -165,4 +184,5 @@ class Standby(threads.Closing):
             except errors.BridgeError as error:
                 if errors.may_retry(error):
                     raise
+                self._refused.add(subscription.name)
                 log.error("the subscription cannot be taken over", error=str(error))  # noqa: TRY400 - its message says all

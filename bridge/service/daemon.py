@@ -85,7 +85,7 @@ class Daemon:
         self._signals = signals
         self._until_caught_up = until_caught_up
         self._waits = standby
-        self._taken_over: errors.TakenOver | None = None
+        self._taken_over: dict[str, errors.TakenOver] = {}
         self._bars = bars
         self._log = log.get()
         self._workers: dict[str, SubscriptionWorker] = {}
@@ -146,19 +146,20 @@ class Daemon:
                     with JvmWatch(self._log, self._driver), self._completeness(spark, catalog):
                         try:
                             self._wait_as_standby(spark, catalog)
-                            self._supervise(spark, catalog)
+                            if not self._waits:
+                                self._supervise(spark, catalog)
                         finally:
                             self._end(catalog)
                             self._driver.stop(spark)
                     lost = self._driver.lost()
-                    if lost is None or self._stopping or self._done or self._taken_over:
+                    if lost is None or self._stopping or self._done or self._is_taken_over(catalog):
                         break
                     self._wait_to_start(self._bury(lost))
             finally:
                 catalog.close()
         self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
-        if self._taken_over is not None:
-            raise self._taken_over
+        if self._taken_over and not self._stopping:
+            raise next(iter(self._taken_over.values()))
         return 1 if self._failed and self._until_caught_up else 0
 
     def _with_slots(self) -> list[Subscription]:
@@ -331,7 +332,7 @@ class Daemon:
         watch = self._driver.watch(spark, self._log)
         self._start_workers(spark, catalog)
         self._service.ready()
-        while not self._stopping and not self._waits and self._taken_over is None:
+        while not self._stopping and not self._is_taken_over(catalog):
             if self._driver.lost() is not None:
                 return
             if (why := watch()) is not None:
@@ -360,6 +361,14 @@ class Daemon:
         self._service.stopping()
         self._service.status("stopping after the current batch")
         self._log.info("stopping after the current batch", signal=self._signals.name)
+
+    def _is_taken_over(self, catalog: Catalog) -> bool:
+        """Whether another machine goes on with all subscriptions that are enabled here."""
+        with suppress(errors.StateError):  # the catalog cannot be used now
+            rows = [catalog.subscription(name) for name in self._config.subscription if self._taken_over]
+            enabled = {row.name for row in rows if row is not None and row.enabled}
+            return bool(self._taken_over) and enabled <= self._taken_over.keys()
+        return False
 
     def _states(self, catalog: Catalog) -> dict[str, str]:
         rows = {name: catalog.subscription(name) for name in self._config.subscription}
@@ -424,6 +433,7 @@ class Daemon:
             )
             self._workers[name] = worker
             self._failed.discard(name)
+            self._taken_over.pop(name, None)
             worker.thread.start()
 
     def _wanted(self, name: str) -> object:
@@ -452,7 +462,7 @@ class Daemon:
             if worker.error is None or self._driver.lost() is not None or outdated:
                 continue
             if isinstance(worker.error, errors.TakenOver):
-                self._taken_over = worker.error
+                self._taken_over[name] = worker.error
             if self._until_caught_up or worker.gave_up:
                 self._failed.add(name)
                 pause_s = math.inf if self._until_caught_up else worker.subscription.workers.retry_max_s

@@ -103,7 +103,16 @@ class Start:
         if creates and status is not None and made != (slot_name, "creating", system_identifier):
             raise foreign_slot(slot_name, None if isinstance(self._sync, HandledTables) else name)
         state = "creating" if creates else "ready"
-        self._catalog.set_slot(name, slot_name=slot_name, slot_state=state, system_identifier=system_identifier)
+        # Kept for another try with the same tables, also of another machine: what comes late of an earlier try is
+        # ignored by its stamp. So it is recorded before the first copy.
+        incarnation = (row.incarnation if row is not None else None) or uuid.uuid4().hex[:12]
+        self._catalog.set_slot(
+            name,
+            slot_name=slot_name,
+            slot_state=state,
+            system_identifier=system_identifier,
+            incarnation=incarnation,
+        )
         self._sync.begin_another_life(system_identifier)
         if snapshot is None:
             if status is not None:
@@ -116,8 +125,6 @@ class Start:
             )
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
-        # kept for another try with the same tables, so that a late commit of the earlier try is ignored by its stamp
-        incarnation = (row.incarnation if row is not None else None) or uuid.uuid4().hex[:12]
         self._catalog.create_origin(name, snapshot.consistent_point, incarnation, rels, server.timeline)
         return replace(snapshot, timeline=server.timeline)
 

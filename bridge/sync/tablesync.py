@@ -28,7 +28,7 @@ from bridge.lake.forms import check_new_table, copied_rows_as
 from bridge.lake.location import layout_of, place_of, read_table
 from bridge.lake.log.local_log import real_location
 from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import CommitStamp
+from bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp
 from bridge.lake.retry import retry_commit
 from bridge.lake.schema import is_variant, stored_rows
 from bridge.lake.shared_folder import SharedFolders
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.position import ServerHistory
-
-_COPY_NUMBER_BITS = 52
-"""Microseconds since 1970, until the year 2112."""
 
 _WORTH_RECORDING_S = 10.0
 """A copy that took longer is recorded in the warehouse at once: it would not be made again if state_dir were lost."""
@@ -226,6 +223,7 @@ class TableSync:
             ),
         ):
             started_s = time.monotonic()
+            manifest_table.check_owned(self._spark, self._catalog, self._subscription)
             self._copy_table(rel, table, publisher, snapshot, monitor)
             worth_recording = time.monotonic() - started_s > _WORTH_RECORDING_S
         now = None if picture is None else picture.table(table.relid)
@@ -340,7 +338,7 @@ class TableSync:
             lsn,
             timeline=snapshot.timeline,
             # the clock of a machine that takes over may be behind
-            copy_number=(generation << _COPY_NUMBER_BITS) + time.time_ns() // 1000,
+            copy_number=(generation << COPY_NUMBER_BITS) + time.time_ns() // 1000,
         )
 
     def _target(

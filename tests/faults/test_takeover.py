@@ -16,6 +16,7 @@ import pytest
 
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, PublisherError, TakenOver
+from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import equal_or_refused
 from tests.faults.load import SCHEMA, TABLES, Load
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from bridge.demo.server import EmbeddedPostgres
 
 # --- where the owner was, with tables in memory -----------------------------------------------------------------------
+
+
+def end_streams(server) -> None:
+    """As a standby does with those of a machine that says nothing."""
+    server.query(
+        "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
+    )
 
 
 class Owner:
@@ -50,9 +58,7 @@ class Owner:
             return
         end_s = time.monotonic() + 20
         while True:  # its other threads still stream
-            self.server.query(
-                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
-            )
+            end_streams(self.server)
             try:
                 self.other.recover()
                 break
@@ -172,7 +178,7 @@ def test_a_standby_takes_over(spark, private_server, tmp_path, end, seed):
         owner, standby = Machine(tmp_path / "a", server, way.port), Machine(tmp_path / "b", server, server.port)
         try:
             owner.start("--standby")
-            owner.wait_for("streaming", 120)
+            owner.wait_for('"streaming"', 120)
             load.start()
             standby.start("--standby")
             standby.wait_for("another daemon streams", 120)
@@ -183,7 +189,8 @@ def test_a_standby_takes_over(spark, private_server, tmp_path, end, seed):
                 owner.signal(signal.SIGSTOP)
             else:
                 way.silent = True
-            took_s = standby.wait_for("batch applied", 180)
+            took_s = standby.wait_for('"streaming"', 120)
+            standby.wait_for("batch applied", 120)
             time.sleep(5 * chance.random())
             if end == "frozen":
                 owner.signal(signal.SIGCONT)
@@ -191,6 +198,7 @@ def test_a_standby_takes_over(spark, private_server, tmp_path, end, seed):
                 way.heal()
             if end != "killed":
                 owner.wait_for(f'subscription "{NAME}" was taken over', 60)
+                wait_until(lambda: not owner.alive())
                 assert owner.end(signal.SIGTERM) == 1
             time.sleep(5)
             load.stop()

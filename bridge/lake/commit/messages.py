@@ -15,7 +15,7 @@ import pyarrow as pa
 from bridge.lake import commit_errors, ddl, retry, schema, source
 from bridge.lake.table import schema_of
 from bridge.lake.writes import append_rows
-from bridge.runtime.errors import TargetError
+from bridge.runtime.errors import TargetBusy, TargetError
 from bridge.targets.location import own_location, sql_name
 from protocol.lsn import POSTGRES_EPOCH_US, Lsn
 
@@ -155,8 +155,14 @@ class BatchRows:
 
 
 def delete(spark: SparkSession, own: BatchRows) -> bool:
-    """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit."""
+    """Delete a batch's rows; returns whether there were any. Without rows, or a table, there is no commit.
+
+    Raises:
+        TargetBusy: Delta has left the DELETE out by its stamp (`stamped`).
+    """
     if schema_of(spark, own.path) is None:
         return False
     deleted = spark.sql(f"DELETE FROM {sql_name(own.path)} WHERE {own.condition}").collect()
+    if not deleted:
+        raise TargetBusy(f"{own.path}: messages could not be deleted, because the table's log has a later undo")
     return bool(deleted[0].num_affected_rows)

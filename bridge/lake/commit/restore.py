@@ -8,6 +8,7 @@ several subscriptions: the batch's own rows are deleted.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bridge.lake.commit import messages
 from bridge.lake.log.history import History
-from bridge.lake.log.stamp import TABLES_AT_ONCE, USER_METADATA, CommitStamp
+from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from bridge.lake.retry import retry_commit
 from bridge.lake.table import written_schema
 from bridge.lake.table_position import described_commits
@@ -54,6 +55,11 @@ class UndoneBatch:
         be committing.
         """
         return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True)
+
+    @property
+    def undo(self) -> CommitStamp:
+        """The stamp of an undo, for what Delta can refuse of it: the DELETE of messages."""
+        return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True, undo_number=time.time_ns() // 1000)
 
     def versions(self, history: History, position: Lsn) -> list[int]:
         """The versions to restore one after the other, to bring a table back to where it was before the batch.
@@ -108,24 +114,21 @@ def restore_tables(
 
     def part(path: str, what: Callable[[], None]) -> None:
         if fence:
-            fence_table(spark, path, batch, log)
+            fence_table(spark, path, batch.fence, log=log)
         retry_commit(what, path, log)
 
-    spark.conf.set(USER_METADATA, batch.fence.user_metadata)
-    try:
-        with ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
-            parts = [pool.submit(part, path, partial(restore, path, position)) for path, position in tables.items()]
-            parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
-        for future in parts:
-            future.result()
-    finally:
-        spark.conf.unset(USER_METADATA)
+    with stamped(spark, batch.undo), ThreadPoolExecutor(TABLES_AT_ONCE, "undo") as pool:
+        parts = [pool.submit(part, path, partial(restore, path, position)) for path, position in tables.items()]
+        parts += [pool.submit(part, own.path, partial(delete, own)) for own in own_messages]
+    for future in parts:
+        future.result()
 
 
-def fence_table(spark: SparkSession, path: str, batch: UndoneBatch, log: FilteringBoundLogger | None = None) -> None:
-    """Keep a late commit of a batch out of a table, if the table exists."""
+def fence_table(spark: SparkSession, path: str, *fences: CommitStamp, log: FilteringBoundLogger | None = None) -> None:
+    """Keep late commits out of a table, if it exists, by empty ones with their stamps."""
     if (schema := written_schema(spark, path)) is not None:
-        retry_commit(lambda: commit_nothing(spark, path, schema, batch.fence), path, log)
+        for fence in fences:
+            retry_commit(partial(commit_nothing, spark, path, schema, fence), path, log)
 
 
 def _history(spark: SparkSession, path: str) -> History:
@@ -142,5 +145,7 @@ def _bring_back(spark: SparkSession, path: str) -> None:
     undo = history.last_undo()
     lost = None if undo is None else history.reverted_by(undo)
     if undo is not None and undo.restored is not None and lost is not None:
+        if undo.version != history.latest:  # another RESTORE would revert what came since
+            raise history.reverted(undo, lost)
         spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {undo.version - 1}").collect()
         raise history.would_be_lost(undo.restored + 1, lost)

@@ -113,8 +113,9 @@ class Commit:
     def fences(self, app_id: str) -> bool:
         """Whether it keeps out all that the application id of batches may still commit: another machine goes on."""
         family, _, epoch = app_id.rpartition("/")
-        of_family = self.given_up and self.origin.rpartition("/")[0] == family and epoch.isdigit()
-        return of_family and self.end_lsn == str(ANY_LSN) and (self.epoch or 0) >= int(epoch)
+        if not self.given_up or self.end_lsn != str(ANY_LSN) or self.epoch is None or not epoch.isdigit():
+            return False
+        return self.origin.rpartition("/")[0] == family and self.epoch >= int(epoch)
 
     @property
     def changes_rows(self) -> bool:
@@ -360,12 +361,28 @@ class History:
                 version -= 1
                 continue
             if commit.given_up and (lost := self.reverted_by(commit)) is not None:
-                raise TargetError(
-                    f"{self.path}: version {commit.version}, which undid a batch, also reverted version {lost.version} "
-                    f"({lost.operation}) of another writer, who committed at the same moment",
-                    hint=f"run: {self._restore(commit.version - 1)}",
-                )
+                raise self.reverted(commit, lost)
             version = commit.restored
+
+    def reverted(self, undo: Commit, lost: Commit) -> TargetError:
+        """Return the error for an undo that has reverted another writer's commit."""
+        return TargetError(
+            f"{self.path}: version {undo.version}, which undid a batch, also reverted version {lost.version} "
+            f"({lost.operation}) of another writer, who committed at the same moment",
+            hint=f"run: {self._restore(undo.version - 1)}",
+        )
+
+    def check_not_reverted(self, latest: Commit) -> None:
+        """Check that the commit before one is no undo that has reverted what another machine has kept it out of.
+
+        Raises:
+            TargetError: It is.
+        """
+        before = self._find(latest.version - 1)
+        if before is not None and before.given_up and before.restored is not None:
+            lost = self.reverted_by(before)
+            if lost is not None and lost.fences(before.origin):
+                raise self.reverted(before, lost)
 
     def last_undo(self) -> Commit | None:
         """The latest RESTORE that has undone a batch, among the commits that were read."""

@@ -20,6 +20,9 @@ _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
+COPY_NUMBER_BITS = 52
+"""For microseconds since 1970, until the year 2112; above them is the generation of the state directory."""
+
 TABLES_AT_ONCE = 4
 """Tables that are committed to in parallel: a small commit mostly waits for Spark's scheduler and the storage."""
 
@@ -43,6 +46,7 @@ class CommitStamp:
         fences: The commit is empty. It keeps a late commit of the batch out of a table that does not have the batch.
         copy_number: Of a copy: its transaction version, which rises from copy to copy, as LSNs do not if the publisher
             goes back.
+        undo_number: Of what takes rows of the batch back: its transaction version, under an application id of its own.
     """
 
     txn_app_id: str
@@ -54,18 +58,20 @@ class CommitStamp:
     timeline: int | None = None
     fences: bool = False
     copy_number: int | None = None
+    undo_number: int | None = None
 
     @property
     def txn_version(self) -> int:
         """Delta's transaction version."""
-        if self.copy_number is not None:
-            return self.copy_number
+        if (number := self.copy_number if self.undo_number is None else self.undo_number) is not None:
+            return number
         return int(self.end_lsn) if self.part is None else int(self.start_lsn) + 1 + self.part
 
     @property
     def txn_app_id_in_delta(self) -> str:
         """Delta's application id."""
-        return f"{self.txn_app_id}/alter" if self.alters else self.txn_app_id
+        suffix = "/alter" if self.alters else "/undo" if self.undo_number is not None else ""
+        return self.txn_app_id + suffix
 
     @property
     def user_metadata(self) -> str:

@@ -8,9 +8,10 @@ import psycopg
 import pytest
 
 from bridge.config.config import Subscription
-from bridge.receive.owner import SILENT_S, Owner, recovery_name
+from bridge.receive.owner import SILENT_S, Owner
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot_watch import INTERVAL_S, watch_name
+from bridge.receive.slot import recovery_name, watch_name
+from bridge.receive.slot_watch import INTERVAL_S
 from bridge.runtime.errors import PublisherError
 from protocol.codec import walsender
 from protocol.lsn import Lsn
@@ -76,8 +77,9 @@ def test_nobody(owner):
 @pytest.mark.parametrize("name_of", [watch_name, recovery_name])
 def test_a_session_shows_that_it_lives_by_what_it_asks(owner, clock, subscription, name_of):
     """While nothing streams: tables are copied, it waits after an error, or it recovers."""
-    with Publisher(subscription.connection, application_name=name_of("shop")) as publisher:
-        assert owner.look().startswith(f'session "{name_of("shop")}" is in use from ')
+    name = name_of(subscription.slot_name)
+    with Publisher(subscription.connection, application_name=name) as publisher:
+        assert owner.look().startswith(f'session "{name}" is in use from ')
         clock.at_s += 3 * INTERVAL_S
         assert owner.look() == ""
         publisher.flush_lsn()
@@ -105,7 +107,7 @@ def test_a_stream_that_says_nothing_is_ended(owner, clock, subscription, publish
         wait_until(lambda: publisher.query(replies) != [before])
         assert owner.look()
         assert not owner.end()
-        with Publisher(subscription.connection, application_name=watch_name("shop")) as watch:
+        with Publisher(subscription.connection, application_name=watch_name(subscription.slot_name)) as watch:
             clock.at_s += SILENT_S
             assert owner.look() == "", "its other sessions do not matter while there is a stream"
             assert owner.end()
@@ -116,10 +118,42 @@ def test_a_stream_that_says_nothing_is_ended(owner, clock, subscription, publish
         assert owner.look() == ""
 
 
-def test_a_reader_of_another_kind_lives(owner, clock, subscription, publisher):
-    """One that says nothing, as `pg_recvlogical` without status updates: it is not known that it does not live."""
+def test_a_stream_that_never_said_anything(owner, clock, subscription):
+    """Its daemon has ended in its first second."""
     with closing(Streaming(subscription.connection, subscription.slot_name)):
         assert owner.look()
+        clock.at_s += SILENT_S
+        assert owner.look() == ""
+
+
+def test_an_answer_that_comes_late(owner, clock, subscription):
+    """It says what was when it was asked for."""
+    with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
+        streaming.say()
+        owner.look()
+        ask = owner._ask
+
+        def late(conninfo):
+            answer = ask(conninfo)
+            clock.at_s += 2 * SILENT_S
+            return answer
+
+        owner._ask = late
+        assert owner.look()
+
+
+def test_a_walsender_that_decodes_lives(owner, clock, subscription, publisher):
+    """It reads no replies while it decodes what it does not send."""
+    publisher.execute("CREATE TABLE unpublished (n int)")
+    with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
+        streaming.say()
+        assert owner.look()
+        publisher.execute("INSERT INTO unpublished SELECT generate_series(1, 3000000)")
+        waits = (
+            "SELECT wait_event FROM pg_stat_activity WHERE pid = (SELECT active_pid FROM pg_replication_slots "
+            f"WHERE slot_name = '{subscription.slot_name}')"
+        )
+        wait_until(lambda: publisher.query(waits) == [(None,)])
         clock.at_s += 10 * SILENT_S
         assert owner.look()
 

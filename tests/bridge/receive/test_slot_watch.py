@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from bridge.config.config import Subscription
 from bridge.receive import slot_watch
 from bridge.receive.publisher import Publisher
+from bridge.receive.slot import watch_name
 from bridge.receive.slot_watch import SlotWatch
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import wait_until
@@ -45,12 +46,12 @@ def test_what_is_seen_and_told(publisher, watched):
 
 def test_a_round_is_one_query_on_a_connection_that_stays(publisher, watched):
     """One that the server has ended is made again; one that nobody needs any more is closed."""
-    pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'a_watch' AND datname = %s"
+    pids = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = %s"
     watched.pop()
 
     def look():
         watch.look()
-        return publisher.query(pids, (publisher.name,))
+        return publisher.query(pids, (watch_name(f"{publisher.name}_slot"), publisher.name))
 
     with closing(SlotWatch(lambda: watched)) as watch:
         with mock.patch.object(Publisher, "rows", autospec=True, side_effect=Publisher.rows) as asked:
@@ -65,7 +66,7 @@ def test_a_round_is_one_query_on_a_connection_that_stays(publisher, watched):
         assert watch.health().keys() == {"a", "b"}
         watched.clear()
         watch.look()
-        wait_until(lambda: publisher.query(pids, (publisher.name,)) == [], 20)
+        wait_until(lambda: publisher.query(pids, (watch_name(f"{publisher.name}_slot"), publisher.name)) == [], 20)
 
 
 def test_the_password_expires_within_a_week(publisher, watched, monkeypatch):

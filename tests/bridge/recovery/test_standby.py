@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from unittest import mock
 
 import pytest
@@ -12,11 +12,21 @@ from bridge.catalog import manifest
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.receive.owner import SILENT_S, Owner
 from bridge.receive.publisher import Publisher
-from bridge.receive.slot_watch import watch_name
+from bridge.receive.slot import watch_name
 from bridge.recovery.standby import Standby, check_fencing
 from bridge.runtime import log
 from bridge.runtime.errors import ConfigError
-from tests.bridge.made_daemon import SETUP
+from tests.bridge.made_daemon import SETUP, wait_until
+
+
+@contextmanager
+def watching(subscription, publisher):
+    """A session of another daemon, which has ended on the server afterwards."""
+    name = watch_name(subscription.slot_name)
+    with Publisher(subscription.connection, application_name=name):
+        yield
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+    wait_until(lambda: publisher.query(sessions, (name,)) == [(0,)])
 
 
 class Machine:
@@ -97,14 +107,14 @@ def test_an_outdated_state_is_made_anew(bridge, other, publisher):
     assert other.turns(0) == [False]
 
 
-def test_one_that_lives_is_waited_for(bridge, other):
+def test_one_that_lives_is_waited_for(bridge, other, publisher):
     bridge.catch_up()
-    with Publisher(bridge.subscription.connection, application_name=watch_name(other.name)), capture_logs() as events:
+    with watching(bridge.subscription, publisher), capture_logs() as events:
         other.standby._log = log.get()
         assert other.turns(0, 11, 11) == [False, False, False]
     (event,) = events
     assert event["event"] == "another daemon streams; this one waits for its end"
-    assert event["owner"].startswith(f'session "{other.name}_watch" is in use from ')
+    assert event["owner"].startswith(f'session "{watch_name(bridge.subscription.slot_name)}" is in use from ')
     assert other.turns(0, 11) == [False, True], "it counts from when it was seen last"
 
 
@@ -115,8 +125,8 @@ def test_one_that_says_nothing_is_ended_and_not_waited_for(bridge, other):
         assert other.turns(0, SILENT_S, 1) == [False, False, True]
 
 
-def test_a_new_subscription_begins_once_nobody_is_there(bridge, other):
-    with Publisher(bridge.subscription.connection, application_name=watch_name(other.name)):
+def test_a_new_subscription_begins_once_nobody_is_there(bridge, other, publisher):
+    with watching(bridge.subscription, publisher):
         assert other.turns(0, 11) == [False, False], "another one copies its tables"
     assert other.turns(0, 11) == [False, True]
     assert other.catalog.remote_lsn(other.name) is None
