@@ -78,8 +78,9 @@ class Start:
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                     snapshot = replace(snapshot, timeline=timeline)
                 failures = self._sync.copy(self._published, self._publisher, snapshot)
-                if not (failures and self._stopping()):
-                    self._check.check(replication)  # hours may have passed
+                if not (failures and self._stopping()):  # hours may have passed
+                    self._sync.check_owned()
+                    self._check.check(replication)
                 return failures
             return {}
 
@@ -191,6 +192,8 @@ class HandledTables:
 
     def record(self) -> None:
         """There is no warehouse."""
+
+    check_owned = record
 
     def new_rels(self, tables: Iterable[PublishedTable], known: Iterable[RelRow] = ()) -> list[RelRow]:
         """Return catalog rows for new tables; their path is no path."""

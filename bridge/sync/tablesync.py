@@ -81,6 +81,7 @@ class TableSync:
         self._shared = SharedFolders(self._spark)
         self._positions = OwnPositions(self._spark, self._catalog, context.name, self._log)
         self.record = partial(manifest_table.record, self._spark, self._catalog, self._subscription)
+        self.check_owned = partial(manifest_table.check_owned, self._spark, self._catalog, self._subscription)
 
     def check_new(self, system_identifier: str) -> None:
         """Check that a subscription that begins is new to the warehouse.
@@ -223,7 +224,6 @@ class TableSync:
             ),
         ):
             started_s = time.monotonic()
-            manifest_table.check_owned(self._spark, self._catalog, self._subscription)
             self._copy_table(rel, table, publisher, snapshot, monitor)
             worth_recording = time.monotonic() - started_s > _WORTH_RECORDING_S
         now = None if picture is None else picture.table(table.relid)

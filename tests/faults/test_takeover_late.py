@@ -20,6 +20,7 @@ from bridge.runtime.errors import PublisherError, StateError, TakenOver, TargetE
 from bridge.sync import tablesync
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
+from tests.faults.lives import _RESTORE
 from tests.faults.test_takeover import Undone, end_streams
 
 FIRST = matrix.SCHEMA + "CREATE PUBLICATION pub FOR TABLE a, b"
@@ -176,7 +177,11 @@ def test_a_restore(lives, others, private_server, monkeypatch):
     assert error is not None
     assert "also reverted version" in str(error)
     assert "also reverted version" in other.error.message
-    assert "RESTORE TABLE" in other.error.message
+    other.end()
+    (statement,) = set(_RESTORE.findall(other.error.message))
+    other.life.spark.sql(statement).collect()
+    other.life.caught_up()
+    assert other.life.differences(matrix.TABLES) == []
 
 
 @pytest.mark.parametrize("point", ["claimed", "fenced"])
