@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.lake.commit import messages
-from bridge.lake.commit.restore import UndoneBatch, fence_table
 from bridge.lake.location import place_of
-from bridge.lake.log.history import ANY_LSN
 from bridge.lake.log.local_log import local_folder
 from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import COPY_NUMBER_BITS, TABLES_AT_ONCE
+from bridge.lake.log.stamp import TABLES_AT_ONCE
 from bridge.lake.table_position import history_of
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot, recovery_name
 from bridge.receive.slot_status import LOST, shown_status
+from bridge.recovery import fence
 from bridge.recovery.manifest_table import origin_of, table_in
 from bridge.runtime import errors, faults, remedies
 from bridge.snapshots.commits_table import CommitRows, path_in
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
 
 _LOST: Final = "lost"
 """Notes, in a spool file, that it has no changes because they are lost."""
-
-_EPOCH_BITS: Final = 20
-"""Epochs of a generation begin at its number, shifted by so many bits."""
 
 _AT_FIRST: Final = 8
 """Commits of a table that are read at first: the slot is mostly one or two batches behind."""
@@ -180,7 +175,7 @@ class _Recovery:
     def __init__(self, spark: SparkSession, catalog: Catalog, subscription: Subscription, publisher: Publisher) -> None:
         self._spark, self._catalog, self._subscription, self._publisher = spark, catalog, subscription, publisher
         self._name, self._sync = subscription.name, catalog_rows.sync_name(subscription.name)
-        self._epochs: dict[str, int] = {}  # of the former owner, by the origin's name
+        self._epochs: dict[str, int] = {}  # that the former owner may have used, by the origin's name
 
     def run(self, *, dry_run: bool, alone: bool) -> Iterator[str]:
         """As `recover`; `alone` if it is the only one."""
@@ -208,7 +203,8 @@ class _Recovery:
             faults.reach("claimed")
             known = self._manifest(server)  # what the former owner wrote last
             begun = known.origin(name) is not None
-            self._fence_all(known, generation)
+            warehouse = self._subscription.warehouse
+            self._epochs = fence.keep_out(self._spark, known, (name, self._sync), generation, warehouse)
             faults.reach("fenced")
         streams: dict[str, _Stream] = {}
         if lost:
@@ -278,39 +274,6 @@ class _Recovery:
         beyond = history.beyond(max(origin, rel.lsn))
         written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
         return _Table(rel, beyond, written_ms)
-
-    def _fence(self, row: SubscriptionRow, origin: Lsn, generation: int, rel: RelRow) -> int:
-        """Keep what the former owner has in hand out of a table; returns the batch's epoch."""
-        family = f"{row.txn_app_id}/"
-        history = history_of(self._spark, rel.path, _AT_FIRST)
-        history.beyond(max(origin, rel.lsn))
-        epoch = max(row.epoch, history.least_epoch(family))
-        if epoch >= generation << _EPOCH_BITS:
-            raise errors.TakenOver(
-                f"{rel.path} has commits of a later recovery than this one, which stood still after its claim",
-                hint="end this one",
-            )
-        batch = UndoneBatch(f"{family}{epoch}", origin, ANY_LSN).fence
-        # copies have another application id, and a version with the generation
-        copies = replace(batch, txn_app_id=f"{family}copy", copy_number=generation << COPY_NUMBER_BITS)
-        fence_table(self._spark, rel.path, batch, replace(batch, alters=True), copies)
-        return epoch
-
-    def _fence_all(self, known: Manifest, generation: int) -> None:
-        """Keep what the former owner has in hand out of all tables, whatever becomes of them."""
-        for owner in (self._name, self._sync):
-            row, (origin, _) = known.subscription(owner), known.origin(owner) or (INVALID, None)
-            if row is None or row.incarnation is None:
-                continue
-            with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
-                fence = partial(self._fence, row, origin, generation)
-                epoch = max([row.epoch, *pool.map(fence, known.rels(owner))])
-            if owner == self._name:
-                batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN).fence
-                undo = replace(batch, undo_number=int(ANY_LSN))
-                fence_table(self._spark, messages.path_in(self._subscription.warehouse), batch, undo)
-            # of this generation, so that a recovery that stood still can tell it
-            self._epochs[owner] = max(epoch, generation << _EPOCH_BITS)
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)

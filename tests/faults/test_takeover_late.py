@@ -274,8 +274,10 @@ def test_another_slot_with_another_state_is_another_life(lives, others, private_
 # --- what Delta alone refuses -----------------------------------------------------------------------------------------
 
 
-def test_the_fill_of_a_column(delta_lives, others, private_server):
+@pytest.mark.soak  # `tests.bridge.recovery.test_fence` has what Delta refuses
+def test_the_fill_of_a_column(delta_lives, others, private_server, monkeypatch):
     """It is a MERGE over all rows."""
+    monkeypatch.setattr("tests.faults.lives._LIFE_S", 300)
     server = private_server
     server.execute(FIRST)
     life = delta_lives()
@@ -295,7 +297,9 @@ def test_the_fill_of_a_column(delta_lives, others, private_server):
     other.equal("a", "b")
 
 
+@pytest.mark.soak  # as above
 def test_the_deletion_of_messages(delta_lives, others, private_server, monkeypatch):
+    monkeypatch.setattr("tests.faults.lives._LIFE_S", 300)
     server = private_server
     server.execute(FIRST)
     life = delta_lives(messages="table")

@@ -24,7 +24,7 @@ from bridge.evolution.alterations import AddColumn, RenameColumn
 from bridge.lake import table_position
 from bridge.lake.commit import restore
 from bridge.lake.log.history import History
-from bridge.recovery import manifest_table, recover, standby
+from bridge.recovery import fence, manifest_table, recover, standby
 from bridge.recovery.manifest_table import Last
 from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.service import subscriber
@@ -252,6 +252,9 @@ def in_memory() -> Iterator[MemoryTables]:
     def commit_nothing(spark: MemoryTables, path: str, _: object, stamp: CommitStamp) -> None:
         spark.put(path, *spark._content(path), stamp)
 
+    def history_of(_: Any, path: str, *__: object) -> History:
+        return History(path, lambda latest: tables.lake.commits(path, latest))
+
     patches: dict[Any, dict[str, Any]] = {
         session: {"fork": MemoryTables.forked, "interrupt": lambda *_: None},
         subscriber: {"LocalTables": LocalTables, "check_shared": lambda *_: None},
@@ -286,9 +289,10 @@ def in_memory() -> Iterator[MemoryTables]:
         },
         manifest_table: {"table_in": lambda _: Manifests(tables.lake)},
         standby: {"table_in": lambda _: Manifests(tables.lake)},
+        fence: {"history_of": history_of},
         recover: {
             "table_in": lambda _: Manifests(tables.lake),
-            "history_of": lambda _, path, *__: History(path, lambda latest: tables.lake.commits(path, latest)),
+            "history_of": history_of,
             "CommitRows": lambda *_: mock.Mock(last_number=lambda _: 0),
             "told": lambda _: nullcontext(),
         },
