@@ -103,6 +103,7 @@ class Last(NamedTuple):
 
 
 _NONE: Final = Last(0, "")
+_NO_TABLE: Final = -1
 
 
 @dataclass(eq=False)
@@ -176,8 +177,9 @@ class ManifestTable:
         """Append rows by one commit, and flush it."""
         if not rows:
             return
+        if self._version == _NO_TABLE:
+            retry.retry_commit(partial(self._ensure, spark), self.path)
         self._version = None
-        retry.retry_commit(partial(self._ensure, spark), self.path)
         frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
         self._flush(spark)
@@ -189,7 +191,7 @@ class ManifestTable:
 
     def _read(self, spark: SparkSession) -> None:
         """Read the last row of each origin, unless the table is as it was when they were read."""
-        version = next((commit.version for commit in log_commits(spark, self.path, 1)), -1)
+        version = next((commit.version for commit in log_commits(spark, self.path, 1)), _NO_TABLE)
         if version == self._version:
             return
         self._last = {}

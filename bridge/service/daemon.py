@@ -305,9 +305,10 @@ class Daemon:
         self._spark_state = "running"
         self._service.ready()
         self._service.status("standby: another daemon streams")
-        for name, state in self._states(catalog).items():
-            if state != "disabled":
-                catalog.set_state(name, STANDBY)
+        with suppress(errors.StateError):  # a full disk ends nothing
+            for name, state in self._states(catalog).items():
+                if state != "disabled":
+                    catalog.set_state(name, STANDBY)
         WarmUp(spark).begin(())  # the first batch is waited for
         with Standby(list(self._config.subscription.values()), catalog, self._log) as standby:
             while not self._stopping and self._driver.lost() is None:
