@@ -3,6 +3,7 @@
     BridgeError
       ConfigError           the configuration file cannot be used; nothing was started
       StateError            the state directory is locked, full, unreadable, or belongs to another server
+        TakenOver           another machine goes on with the subscription
       SparkLost             Spark cannot be started, or its JVM died too often before all had caught up
       PublisherError        the server: connection, slot, publication, privileges, settings
         SlotAdvanced        the slot has confirmed changes that are not durable here
