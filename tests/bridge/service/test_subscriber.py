@@ -13,7 +13,7 @@ import pytest
 
 from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.config.config import Subscription
-from bridge.runtime.errors import ApplyError, ConfigError, PublisherError, counts_in_copy
+from bridge.runtime.errors import ApplyError, ConfigError, PublisherError, TakenOver, counts_in_copy
 from bridge.service.subscriber import SubscriptionWorker
 from protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
@@ -139,7 +139,7 @@ def test_disable_on_error(publisher, memory_pipeline):
 @pytest.mark.parametrize("copying", [False, True], ids=["applying", "copying"])
 @pytest.mark.parametrize(("raised", "own", "retry"), POLICY, ids=name)
 def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, own, retry, copying):
-    """Others are tried again, except those of the configuration."""
+    """Others are tried again, except those of the configuration, and of a subscription that goes on elsewhere."""
     spark: Any = MemoryTables()
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("sub", enabled=True)
@@ -148,7 +148,7 @@ def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, o
         )
         worker = SubscriptionWorker(subscription, spark, catalog)
         worker._copying = copying
-        assert (worker._failed(raised) is None) is (own or isinstance(raised, ConfigError))
+        assert (worker._failed(raised) is None) is (own or isinstance(raised, (ConfigError, TakenOver)))
         error, row = catalog.last_error("sub"), catalog.subscription("sub")
         assert error is not None
         assert row is not None
