@@ -7,7 +7,7 @@
 --          failover bool (17), synced bool (17; a standby's copy of the primary's slot),
 --          slotsync_skip_reason text (19; all of these are null when there is no such slot),
 --          flush_lsn text (the server's; on a standby the replayed LSN), password_left_s float (until the login role's
---          password expires; null if it does not), synchronous_standby_names text, committed_at timestamptz and
+--          password expires; null if it does not), synchronous_standby_names text, committed_at timestamptz,
 --          committed_lsn text (whatever was committed before that time ends before that LSN; a standby: was replayed)
 -- Lowest version: 14
 SELECT asked.slot_name, s.slot_name IS NOT NULL AS found, plugin, slot_type, database, active, active_pid,

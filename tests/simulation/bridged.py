@@ -27,6 +27,7 @@ from bridge.config.config import Subscription
 from bridge.effects.events import INSERT, NO_OLD
 from bridge.lake import table_position
 from bridge.lake.commit import restore
+from bridge.recovery import manifest_table
 from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, PublisherError, TargetError
 from bridge.sync import server_check, tablesync
@@ -124,6 +125,7 @@ class MemoryBridge:
         patch.setattr(tablesync, "LocalTables", _LocalTables)
         patch.setattr(tablesync, "SharedFolders", _SharedFolders)
         patch.setattr(tablesync, "read_target_schema", lambda _, path, __: _SCHEMA if path in lake.tables else None)
+        patch.setattr(manifest_table, "check_owned", lambda *_: None)  # there is one machine
         patch.setattr(server_check, "ReplicationConnection", lambda *_, **__: self.server)
 
     def path(self, table: str) -> str:

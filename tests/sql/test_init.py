@@ -22,6 +22,7 @@ ARGUMENTS = {
     "names": ["wal_level"],
     "namespaces": ["pg_catalog"],
     "operators": [1327],
+    "pids": [],
     "publications": ["a publication"],
     "relid": 1259,
     "relids": [1259],
