@@ -30,7 +30,7 @@ from bridge.catalog.catalog_rows import owner_of
 from bridge.lake import ddl, location, retry, source, writes
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.schema import spark_schema
-from bridge.lake.table import schema_of
+from bridge.lake.table import asked, schema_of
 from bridge.lake.table_position import log_commits
 from bridge.runtime import faults, remedies
 from bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
@@ -191,7 +191,8 @@ class ManifestTable:
 
     def _read(self, spark: SparkSession) -> None:
         """Read the last row of each origin, unless the table is as it was when they were read."""
-        version = next((commit.version for commit in log_commits(spark, self.path, 1)), _NO_TABLE)
+        latest = asked(self.path, lambda: log_commits(spark, self.path, 1))
+        version = next((commit.version for commit in latest), _NO_TABLE)
         if version == self._version:
             return
         self._last = {}
