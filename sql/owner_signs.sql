@@ -6,8 +6,8 @@
 SELECT a.pid, s.slot_name, a.application_name, coalesce(a.client_hostname, host(a.client_addr), 'this host') AS client,
        CASE WHEN coalesce(r.state, a.state) IS NULL THEN clock_timestamp() -- the role may not see it
             WHEN s.slot_name IS NULL AND a.state <> 'active' THEN a.state_change
-            -- while it decodes what it does not send, it reads no replies
-            WHEN a.wait_event ~* '^walsender' THEN coalesce(r.reply_time, a.backend_start)
+            -- it waits for its client, or for WAL; while it decodes what it does not send, it reads no replies
+            WHEN a.wait_event_type IN ('Activity', 'Client') THEN coalesce(r.reply_time, a.backend_start)
             ELSE clock_timestamp()
        END::text AS sign
   FROM pg_stat_activity a

@@ -126,6 +126,27 @@ def test_a_stream_that_never_said_anything(owner, clock, subscription):
         assert owner.look() == ""
 
 
+def test_a_stream_whose_client_reads_nothing(owner, clock, subscription, publisher):
+    """Its process cannot even say that it is ended, and has to be told twice."""
+    publisher.execute("CREATE TABLE wide (w text); ALTER PUBLICATION pub ADD TABLE wide")
+    with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
+        streaming.say()
+        assert owner.look()
+        publisher.execute("INSERT INTO wide SELECT repeat(md5(n::text), 3000) FROM generate_series(1, 500) n")
+        waits = f"SELECT wait_event FROM pg_stat_activity WHERE pid = {streaming.connection.info.backend_pid}"
+        wait_until(lambda: publisher.query(waits) == [("WalSenderWriteData",)])
+        owner.look()
+        clock.at_s += SILENT_S
+
+        def freed():
+            assert owner.look() == ""
+            return not owner.end()
+
+        wait_until(freed, 20)
+        active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{subscription.slot_name}'"
+        assert publisher.query(active) == [(False,)]
+
+
 def test_an_answer_that_comes_late(owner, clock, subscription):
     """It says what was when it was asked for."""
     with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
