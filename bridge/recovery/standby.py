@@ -85,7 +85,7 @@ class Standby(threads.Closing):
         self._identifiers: dict[str, str] = {}  # of servers, by connection string
         self._refused: set[str] = set()  # subscriptions that cannot be taken over: their workers say what to do
         self._quiet_since_s: float | None = None
-        self._told: tuple[str, float] = ("", 0.0)
+        self._told: dict[str, tuple[dict[str, str], float]] = {}  # by event: what was told last, and when
 
     def close(self) -> None:
         """Close the connections."""
@@ -133,22 +133,23 @@ class Standby(threads.Closing):
         Raises:
             PublisherError: None does.
         """
-        standings, failure = set(), None
+        standings, failures = set[str](), dict[str, errors.PublisherError]()
         for each in self._subscriptions:
             try:
                 if each.name not in self._refused:
                     standings.add(self._standing(spark, each))
             except errors.PublisherError as error:
-                failure = error
-                self._tell(f'the server of subscription "{each.name}" cannot be asked', error=str(error))
-        if failure is not None and not standings:
-            raise failure
+                failures[each.name] = error
+        if failures and not standings:
+            raise next(iter(failures.values()))
+        for name, failure in failures.items():
+            self._tell(f'the server of subscription "{name}" cannot be asked', error=str(failure))
         return standings
 
     def _tell(self, what: str, **details: str) -> None:
-        said = f"{what} {details.values()}"
-        if said != self._told[0] or self._now_s() - self._told[1] >= _TELL_S:
-            self._told = said, self._now_s()
+        said, told_s = self._told.get(what, ({}, 0.0))
+        if said != details or self._now_s() - told_s >= _TELL_S:
+            self._told[what] = details, self._now_s()
             self._log.info(what, **details)
 
     def _origin(self, subscription: Subscription) -> str:

@@ -78,6 +78,8 @@ def run(
     """
     if standby and until_caught_up:
         raise typer.BadParameter("--standby waits for another daemon's end, and --until-caught-up for none")
+    if unfenced and not standby:
+        raise typer.BadParameter("--unfenced goes with --standby")
     signals = supervisor.StopSignals().install()  # before Spark is loaded, which takes seconds
     from bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 

@@ -197,6 +197,7 @@ def test_run(two, monkeypatch, tmp_path, code, option):
 
 def test_a_standby_has_no_end(two):
     assert "--standby waits for another daemon's end" in two("run", "--standby", "--until-caught-up").err
+    assert "--unfenced goes with --standby" in two("run", "--unfenced").err
 
 
 def test_demo(pgbridge, monkeypatch):
