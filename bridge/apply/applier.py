@@ -41,7 +41,6 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.table import existing_schema
 from bridge.lake.table_facts import KnownTables
 from bridge.lake.table_position import check_committed
-from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, remedies
 from bridge.spark.outcome import SPARK_ERRORS, is_lost
 from bridge.targets.location import sql_name
@@ -94,7 +93,6 @@ class Applier:
         self._kept = held.ahead_of_origin(self._catalog, self._subscription)
         self._kept_until = max((rel.position for rel in self._kept), default=INVALID)
         self._undo = undo.BatchUndo(context, messages_path, self._local)
-        self._check_owned = partial(manifest_table.check_owned, context.spark, context.catalog, context.subscription)
 
     def apply(self, batch: Batch, *, clear_skip_lsn: Lsn | None = None) -> dict[str, float]:
         """Make the batch durable in its targets and in the catalog.
@@ -262,7 +260,7 @@ class Applier:
         context = errors.ApplyContext(
             self._options.origin_name, batch.finish_lsn, batch.xid, changes.target.qualified_name
         )
-        self._check_owned()  # Delta refuses no late ALTER
+        self._undo.check_owned()  # Delta refuses no late ALTER
         with error_context(context, changes.target.path):
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 

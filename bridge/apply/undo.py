@@ -38,7 +38,7 @@ class BatchUndo:
     def __init__(self, context: Context, messages_path: str | None, local: LocalTables) -> None:
         self._spark, self._catalog, self._log = context.spark, context.catalog, context.log
         self._subscription = context.name
-        self._check_owned = partial(manifest_table.check_owned, context.spark, context.catalog, context.subscription)
+        self.check_owned = partial(manifest_table.check_owned, context.spark, context.catalog, context.subscription)
         self._messages_path, self._local = messages_path, local
 
     def undo(self, paths: Collection[str] | None = None) -> None:
@@ -60,7 +60,7 @@ class BatchUndo:
         intent = self._catalog.batch(self._subscription)
         if intent is None:
             return
-        self._check_owned()
+        self.check_owned()
         self._catalog.begin_undo(self._subscription)
         faults.reach("undo_begun")
         batch = self._batch(intent)
@@ -91,7 +91,7 @@ class BatchUndo:
         intent, remote_lsn = self._catalog.batch(self._subscription), self._catalog.remote_lsn(self._subscription)
         if remote_lsn is None or (intent is None and not held.ahead_of_origin(self._catalog, self._subscription)):
             return
-        self._check_owned()
+        self.check_owned()
         batch = self._batch(intent or catalog_rows.BatchIntent(remote_lsn, ANY_LSN))
         tables: Collection[str] = ()
         if intent is not None:

@@ -91,10 +91,12 @@ def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
         TargetError: It has been left out; or it is on top of an undo of another state directory, which has reverted
             commits of this one.
     """
-    history = history_of(spark, path, 2)
+    # as in `has_committed`, each commit may cost three requests
+    history = history_of(spark, path, 2 if stamp.after_recovery else 1)
     latest = history.latest_of(stamp.txn_app_id)
     if latest is not None and latest.end_lsn == str(stamp.end_lsn):
-        history.check_not_reverted(latest)
+        if stamp.after_recovery:
+            history.check_not_reverted(latest)
     else:
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "

@@ -67,8 +67,9 @@ class Owner(threads.Closing):
                 rows += [(conninfo, row) for row in self._ask(conninfo)]
                 answers = True
             except errors.BridgeError as error:
-                self._publishers.pop(conninfo).close() if conninfo in self._publishers else None
                 failure = error
+                if (lost := self._publishers.pop(conninfo, None)) is not None:
+                    lost.close()
         if not answers and failure is not None:
             raise failure
         before, self._signs = self._signs, {}

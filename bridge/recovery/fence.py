@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bridge.lake.commit import messages
 from bridge.lake.commit.restore import UndoneBatch, fence_table
 from bridge.lake.log.history import ANY_LSN
-from bridge.lake.log.stamp import COPY_NUMBER_BITS, TABLES_AT_ONCE
+from bridge.lake.log.stamp import COPY_NUMBER_BITS, EPOCH_BITS, TABLES_AT_ONCE
 from bridge.lake.table_position import history_of
 from bridge.runtime import errors
 from protocol.lsn import INVALID, Lsn
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog_rows import RelRow, SubscriptionRow
     from bridge.catalog.manifest import Manifest
 
-_EPOCH_BITS: Final = 20
-"""Epochs of a generation begin at its number, shifted by so many bits."""
-
-_AT_FIRST: Final = 8
-"""Commits of a table that are read at first: the latest one of the subscription is mostly among them."""
+AT_FIRST: Final = 8
+"""Commits of a table that are read at first: the slot is mostly one or two batches behind."""
 
 
 def keep_out(
@@ -63,17 +60,17 @@ def keep_out(
         if number == 0:  # the subscription's own stream has the messages
             batch = UndoneBatch(f"{row.txn_app_id}/{epoch}", origin, ANY_LSN).fence
             fence_table(spark, messages.path_in(warehouse), batch, replace(batch, undo_number=int(ANY_LSN)))
-        epochs[owner] = max(epoch, generation << _EPOCH_BITS)
+        epochs[owner] = max(epoch, generation << EPOCH_BITS)
     return epochs
 
 
 def _fence(spark: SparkSession, row: SubscriptionRow, origin: Lsn, generation: int, rel: RelRow) -> int:
     """Keep it out of one table; returns the epoch of the batch."""
     family = f"{row.txn_app_id}/"
-    history = history_of(spark, rel.path, _AT_FIRST)
+    history = history_of(spark, rel.path, AT_FIRST)
     history.beyond(max(origin, rel.lsn))
     epoch = max(row.epoch, history.least_epoch(family))
-    if epoch >= generation << _EPOCH_BITS:
+    if epoch >= generation << EPOCH_BITS:
         raise errors.TakenOver(
             f"{rel.path} has commits of a later recovery than this one, which stood still after its claim",
             hint="end this one",

@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.lake.location import place_of
 from bridge.lake.log.local_log import local_folder
-from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import TABLES_AT_ONCE
 from bridge.lake.table_position import history_of
 from bridge.receive.publisher import Publisher
@@ -32,7 +30,7 @@ from bridge.receive.slot_status import LOST, shown_status
 from bridge.recovery import fence
 from bridge.recovery.manifest_table import origin_of, table_in
 from bridge.runtime import errors, faults, remedies
-from bridge.snapshots.commits_table import CommitRows, path_in
+from bridge.snapshots.commits_table import commits_in
 from bridge.spark.session import command_session, told
 from bridge.track.spool import SpoolFile, spool_folder
 from protocol.lsn import INVALID, Lsn
@@ -54,9 +52,6 @@ if TYPE_CHECKING:
 
 _LOST: Final = "lost"
 """Notes, in a spool file, that it has no changes because they are lost."""
-
-_AT_FIRST: Final = 8
-"""Commits of a table that are read at first: the slot is mostly one or two batches behind."""
 
 
 def recover(
@@ -270,7 +265,7 @@ class _Recovery:
         return lsn
 
     def _look(self, origin: Lsn, rel: RelRow) -> _Table:
-        history = history_of(self._spark, rel.path, _AT_FIRST)
+        history = history_of(self._spark, rel.path, fence.AT_FIRST)
         beyond = history.beyond(max(origin, rel.lsn))
         written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
         return _Table(rel, beyond, written_ms)
@@ -319,9 +314,7 @@ class _Recovery:
     ) -> None:
         """Write the catalog, in one transaction."""
         name, catalog = self._name, self._catalog
-        rows = CommitRows(
-            self._spark, path_in(self._subscription.warehouse), LocalTables(partial(place_of, self._spark))
-        )
+        rows = commits_in(self._spark, self._subscription.warehouse)
         rows.ensure()
         main = known.subscription(name)
         assert main is not None  # noqa: S101 - it is its manifest

@@ -18,8 +18,6 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.lock import locked
 from bridge.check import finding, machine, report
 from bridge.commands.status import CopyProgressBars, size_text
-from bridge.lake.location import place_of
-from bridge.lake.log.local_tables import LocalTables
 from bridge.monitor import document, server, view
 from bridge.receive.slot_watch import SlotWatch
 from bridge.recovery.standby import STATE as STANDBY, Standby
@@ -27,7 +25,7 @@ from bridge.runtime import errors, faults, log, process, supervisor, threads
 from bridge.service.reload import Reload, ReloadPlan
 from bridge.service.subscriber import SubscriptionWorker
 from bridge.service.warm_up import WarmUp
-from bridge.snapshots.commits_table import CommitRows, path_in
+from bridge.snapshots.commits_table import commits_in
 from bridge.snapshots.completeness import Completeness
 from bridge.spark import session
 from bridge.spark.driver import JvmWatch
@@ -290,12 +288,12 @@ class Daemon:
 
     def _completeness(self, spark: SparkSession, catalog: Catalog) -> Completeness:
         """Tells readers how complete tables are, while the JVM lives."""
-
-        def table(warehouse: str) -> CommitRows:
-            return CommitRows(spark, path_in(warehouse), LocalTables(partial(place_of, spark)))
-
         return Completeness(
-            catalog, lambda: [*self._config.subscription.values()], self._watch.complete, table, self._log
+            catalog,
+            lambda: [*self._config.subscription.values()],
+            self._watch.complete,
+            partial(commits_in, spark),
+            self._log,
         )
 
     def _wait_as_standby(self, spark: SparkSession, catalog: Catalog) -> None:
@@ -365,10 +363,11 @@ class Daemon:
 
     def _is_taken_over(self, catalog: Catalog) -> bool:
         """Whether another machine goes on with all subscriptions that are enabled here."""
+        if not self._taken_over:
+            return False
         with suppress(errors.StateError):  # the catalog cannot be used now
-            rows = [catalog.subscription(name) for name in self._config.subscription if self._taken_over]
-            enabled = {row.name for row in rows if row is not None and row.enabled}
-            return bool(self._taken_over) and enabled <= self._taken_over.keys()
+            rows = [catalog.subscription(name) for name in self._config.subscription]
+            return {row.name for row in rows if row is not None and row.enabled} <= self._taken_over.keys()
         return False
 
     def _states(self, catalog: Catalog) -> dict[str, str]:

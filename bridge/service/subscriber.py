@@ -24,7 +24,7 @@ from bridge.recovery import manifest_table
 from bridge.runtime import errors, log, remedies
 from bridge.runtime.observer import Observer
 from bridge.snapshots.commit_log import CommitLog
-from bridge.snapshots.commits_table import CommitRows, path_in
+from bridge.snapshots.commits_table import commits_in
 from bridge.spark import session
 from bridge.sync import catalog_look, copy_progress, made_tables
 from bridge.sync.added_tables import AddedTables
@@ -107,7 +107,7 @@ class SubscriptionWorker(StreamWorker):
             stopping=self._stop.is_set,
             now_s=time.time,
         )
-        commits = CommitRows(spark, path_in(subscription.warehouse), LocalTables(partial(place_of, spark)))
+        commits = commits_in(spark, subscription.warehouse)
         self._catalog_watch = catalog_look.CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, name, commits, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None

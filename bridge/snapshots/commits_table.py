@@ -12,12 +12,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
 from bridge.lake import ddl, location, retry, source, table_position, writes
+from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.schema import spark_schema
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.catalog.commits import CommitRecord
-    from bridge.lake.log.local_tables import LocalTables
 
 _TABLES: Final = spark_types.ArrayType(
     spark_types.StructType(
@@ -160,7 +161,6 @@ class CommitRows:
 
     def append_now(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows that are true whenever they come, of whatever subscriptions, and flush them."""
-        self.ensure()
         frame = frame_of(self._spark, rows).coalesce(1)
         retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
         self.local.flush([self.path])
@@ -235,6 +235,11 @@ class CommitRows:
         old = f"origin = '{origin}' AND kind = 'complete' AND recorded_at < timestamp '{limit:%F %T+00:00}'"
         statement = f"DELETE FROM {sql_name(self.path)} WHERE {old}"
         retry.retry_commit(lambda: self._spark.sql(statement).collect(), self.path)
+
+
+def commits_in(spark: SparkSession, warehouse: str) -> CommitRows:
+    """The table of commits of a warehouse, for a session."""
+    return CommitRows(spark, path_in(warehouse), LocalTables(partial(location.place_of, spark)))
 
 
 def row_of(

@@ -39,6 +39,9 @@ _TURNS: Final = Turns("completeness", rest=4)
 class Rows(Protocol):
     """The table of commits of a warehouse (`bridge.snapshots.commits_table`)."""
 
+    def ensure(self) -> bool:
+        """Create the table if it does not exist."""
+
     def append_now(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows, and flush them."""
 
@@ -62,6 +65,7 @@ class Completeness(Closing):
     ) -> None:
         self._catalog, self._subscriptions, self._complete = catalog, subscriptions, complete
         self._table, self._log = table, log
+        self._tables: dict[str, Rows] = {}  # those that are there, by warehouse
         self._told: dict[str, Moment] = {}  # what was written last, by subscription
         _TURNS.begin(self._again, _EVERY_S)
 
@@ -73,6 +77,7 @@ class Completeness(Closing):
         try:
             self.turn()
         except Exception as error:  # noqa: BLE001 - whatever it was, the subscriptions go on without
+            self._tables.clear()
             self._log.debug("how complete tables are cannot be written now", error=str(error))
             return _AGAIN_S
         return _EVERY_S
@@ -100,7 +105,11 @@ class Completeness(Closing):
                 at = dt.datetime.fromtimestamp(each.at_s, dt.UTC)
                 rows[subscription.warehouse].append(_row(name, row.txn_app_id, "verified", each.lsn, at, each.tables))
         for warehouse, new in rows.items():
-            self._table(warehouse).append_now(new)
+            if warehouse not in self._tables:
+                table = self._table(warehouse)
+                table.ensure()
+                self._tables[warehouse] = table
+            self._tables[warehouse].append_now(new)
         self._told |= moments
         for name, each in verified:
             commits.verified_recorded(self._catalog, name, each)

@@ -18,7 +18,7 @@ from bridge.runtime import faults
 from bridge.runtime.errors import ApplyError, PublisherError, TakenOver
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
-from tests.faults.lives import equal_or_refused
+from tests.faults.lives import Lives, equal_or_refused
 from tests.faults.load import SCHEMA, TABLES, Load
 from tests.faults.proxy import Proxy
 from tests.faults.soaked_daemon import Daemon
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bridge.demo.server import EmbeddedPostgres
+    from tests.faults.standby import ForkedServer
 
 # --- where the owner was, with tables in memory -----------------------------------------------------------------------
 
@@ -39,6 +40,19 @@ def end_streams(server) -> None:
     server.query(
         "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
     )
+
+
+def recovered(life: Lives, server: ForkedServer) -> None:
+    """Recover with the state of another machine, although the owner's other threads still stream."""
+    end_s = time.monotonic() + 30
+    while True:
+        end_streams(server)
+        try:
+            life.recover()
+        except PublisherError:
+            assert time.monotonic() < end_s
+        else:
+            return
 
 
 class Owner:
@@ -56,14 +70,7 @@ class Owner:
         self.passed += here == self.point
         if here != self.point or self.passed != self.scene.number:
             return
-        end_s = time.monotonic() + 20
-        while True:  # its other threads still stream
-            end_streams(self.server)
-            try:
-                self.other.recover()
-                break
-            except PublisherError:
-                assert time.monotonic() < end_s
+        recovered(self.other, self.server)
         self.other.live()
 
 

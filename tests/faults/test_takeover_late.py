@@ -7,7 +7,6 @@ hide a loss: it reads the tables' logs when a stream begins.
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,7 +20,7 @@ from bridge.sync import tablesync
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import _RESTORE
-from tests.faults.test_takeover import Undone, end_streams
+from tests.faults.test_takeover import Undone, recovered
 
 FIRST = matrix.SCHEMA + "CREATE PUBLICATION pub FOR TABLE a, b"
 
@@ -36,14 +35,7 @@ class Other:
 
     def take_over(self, *tables: str) -> None:
         """Recover, and stream; returns once the tables are equal to the server's."""
-        end_s = time.monotonic() + 30
-        while True:  # the owner's other threads still stream
-            end_streams(self.server)
-            try:
-                self.life.recover()
-                break
-            except PublisherError:
-                assert time.monotonic() < end_s
+        recovered(self.life, self.server)
         self.worker = self.life.bridge.worker(until_caught_up=False)
         self.worker.thread.start()
         self.equal(*tables)

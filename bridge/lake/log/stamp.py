@@ -20,6 +20,9 @@ _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
+EPOCH_BITS = 20
+"""Epochs of a generation of the state directory begin at its number, shifted by so many bits."""
+
 COPY_NUMBER_BITS = 52
 """For microseconds since 1970, until the year 2112; above them is the generation of the state directory."""
 
@@ -66,6 +69,12 @@ class CommitStamp:
         if (number := self.copy_number if self.undo_number is None else self.undo_number) is not None:
             return number
         return int(self.end_lsn) if self.part is None else int(self.start_lsn) + 1 + self.part
+
+    @property
+    def after_recovery(self) -> bool:
+        """Whether it is of a batch whose state was made anew, so that there may be a former owner."""
+        epoch = self.txn_app_id.rpartition("/")[2]
+        return epoch.isdigit() and int(epoch) >> EPOCH_BITS > 0
 
     @property
     def txn_app_id_in_delta(self) -> str:

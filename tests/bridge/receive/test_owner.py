@@ -48,6 +48,12 @@ class Streaming:
         self.connection.close()
 
 
+def is_free(publisher, subscription) -> bool:
+    """Whether nobody streams from the slot."""
+    active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+    return bool(publisher.query(active, (subscription.slot_name,)) == [(False,)])
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -93,7 +99,6 @@ def test_of_another_daemon(owner, subscription):
 
 
 def test_a_stream_that_says_nothing_is_ended(owner, clock, subscription, publisher):
-    active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{subscription.slot_name}'"
     with closing(Streaming(subscription.connection, subscription.slot_name)) as streaming:
         streaming.say()
         assert owner.look().startswith(f'slot "{subscription.slot_name}" is in use from ')
@@ -111,7 +116,7 @@ def test_a_stream_that_says_nothing_is_ended(owner, clock, subscription, publish
             clock.at_s += SILENT_S
             assert owner.look() == "", "its other sessions do not matter while there is a stream"
             assert owner.end()
-            wait_until(lambda: publisher.query(active) == [(False,)])
+            wait_until(lambda: is_free(publisher, subscription))
             assert owner.look() == "", "nor afterwards, as long as they ask nothing"
             watch.flush_lsn()
             assert owner.look()
@@ -143,8 +148,7 @@ def test_a_stream_whose_client_reads_nothing(owner, clock, subscription, publish
             return not owner.end()
 
         wait_until(freed, 20)
-        active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{subscription.slot_name}'"
-        assert publisher.query(active) == [(False,)]
+        assert is_free(publisher, subscription)
 
 
 def test_an_answer_that_comes_late(owner, clock, subscription):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from contextlib import closing
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,14 +47,13 @@ class Kept:
         self.fails = False
 
     def of(self, warehouse):
-        self.warehouse = warehouse
-        return self
+        return SimpleNamespace(ensure=lambda: False, append_now=partial(self._append, warehouse))
 
-    def append_now(self, rows):
+    def _append(self, warehouse, rows):
         if self.fails:
             raise TargetError("no")
         told = [(row["subscription"], row["kind"], row["end_lsn"], row["complete_until"]) for row in rows]
-        self.appended.append((self.warehouse, told))
+        self.appended.append((warehouse, told))
 
 
 class World:
