@@ -89,6 +89,9 @@ class CopyBoth(Protocol):
             OSError: The same.
         """
 
+    def end(self) -> None:
+        """Send CopyDone: the server handles what was sent before, and ends the stream. Raises as `send`."""
+
     def close(self) -> None:
         """Release the connection; the caller closes it."""
 
@@ -166,9 +169,18 @@ class LibpqCopyBoth:
         return True
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
+        with self._in_libpq:
+            self._connection.pgconn.put_copy_data(content)
+        self._flush()
+
+    def end(self) -> None:  # noqa: D102 - CopyBoth's
+        with self._in_libpq:
+            self._connection.pgconn.put_copy_end()
+        self._flush()
+
+    def _flush(self) -> None:
         pgconn = self._connection.pgconn
         with self._in_libpq:
-            pgconn.put_copy_data(content)
             unsent = pgconn.flush()
         while unsent:
             writable(pgconn.socket, _SEND_TIMEOUT_S)
@@ -258,6 +270,9 @@ class SocketCopyBoth:
 
     def send(self, content: bytes) -> None:  # noqa: D102 - CopyBoth's
         self._send(b"d" + _LENGTH.pack(len(content) + 4) + content)
+
+    def end(self) -> None:  # noqa: D102 - CopyBoth's
+        self._send(b"c" + _LENGTH.pack(4))
 
     def _send(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,9 @@ STATUS_INTERVAL_S = 1.0
 pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
 _LAST_WORDS_S = 0.5
+_END_S = 3.0
+"""How long the server has to end the stream: within a transaction it reads nothing, and a large one takes minutes."""
+
 _UNDEFINED_OBJECT = "42704"
 _NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
 """SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
@@ -216,6 +220,7 @@ class WalReceiver:
                 else:
                     timeout.received(time.monotonic())
             self._send_status()
+            self._end()
         except StreamEnded as ended:
             open_ = self._assembler.open if self._assembler.state is State.IN_TRANSACTION else None
             self._queue.fail(
@@ -227,6 +232,15 @@ class WalReceiver:
             self._queue.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
             self._queue.fail(error)
+
+    def _end(self) -> None:
+        """End the stream, and wait until the server has: of a connection that is closed it may not read the rest."""
+        self._copy_both.end()
+        latest_s = time.monotonic() + _END_S
+        with suppress(StreamEnded):
+            while (left_s := latest_s - time.monotonic()) > 0:
+                if not len(self._copy_both.read()):
+                    self._copy_both.wait(left_s)
 
     def _lost(self, error: psycopg.Error | OSError) -> errors.PublisherError:
         """The error for a connection that was lost: by the server's last words, if they are still to be read."""

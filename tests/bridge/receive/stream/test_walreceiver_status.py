@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from bridge.receive.stream import copy_both, walreceiver
 from bridge.receive.stream.queue import BatchLimits
 from protocol.lsn import Lsn
+from protocol.stream.assembler import State
 from tests.bridge.receive.streams import (
     PATIENCE_S,
     SETTLED_S,
@@ -68,6 +69,26 @@ def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
     assert confirmed(publisher, stream) == stream.start_lsn
     stream.receiver.stop()
     wait_until_confirmed(publisher, stream, transaction.end_lsn)
+
+
+@pytest.mark.parametrize("over", ["socket", "libpq"])
+def test_last_status_update_while_the_server_sends(stream, publisher, monkeypatch, over):
+    """Within a transaction it reads nothing, and it would not read the update of a connection that is closed on it."""
+    if over == "libpq":
+        monkeypatch.setattr(walreceiver, "copy_both", lambda connection, _: copy_both.LibpqCopyBoth(connection))
+    stream.again(stream.start_lsn)
+    receiver, send = stream.receiver, stream.receiver._send_status
+    monkeypatch.setattr(receiver, "_send_status", lambda: send() if receiver._stop.is_set() else None)
+    stream.start()
+    insert(publisher, 1)
+    (transaction,) = stream.take(1)
+    publisher.execute("ALTER PUBLICATION p SET TABLE t WHERE (length(repeat(a, 1000000)) > 0)")  # slow to decode
+    publisher.execute("INSERT INTO t SELECT n, 'x' FROM generate_series(2, 200) AS n")
+    wait_for(lambda: receiver._assembler.state is State.IN_TRANSACTION)
+    stream.progress.durable(transaction.end_lsn)
+    assert confirmed(publisher, stream) == stream.start_lsn
+    stream.again(transaction.end_lsn)
+    assert confirmed(publisher, stream) == transaction.end_lsn
 
 
 def test_keepalives_move_past_wal_with_nothing_published(stream, publisher):
