@@ -177,6 +177,11 @@ def _have_wait(
     why, name = error.__cause__, subscription.name
     if not isinstance(why, errors.NeedsResync):
         return False
+    if isinstance(why, errors.RangesDiffer):
+        log.warning("a table is copied afresh", reason=why.message)
+        for table in why.tables:
+            refresh.copy_afresh(catalog, name, table)
+        return True
     names, rels = [".".join(table) for table in why.tables], catalog.rels_by_name(name)
     keep = [
         f"to keep the {mode} so far, move {rels[table].path} away"

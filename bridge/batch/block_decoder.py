@@ -2,8 +2,9 @@
 
 The steps for the rows of one relation: `Routes` gives the target; rows that the target's copy already has are left out,
 then those of actions that are not published, then those that a server's row filter rejects; the others become Arrow
-columns. Then those that a filter of Spark's rejects are left out, and the others get the operations that they become;
-values that no column can hold are judged, and the published columns are what the target's collector takes.
+columns. Then those that a filter of Spark's rejects are left out, and those that ranges of the copy have; the others
+get the operations that they become. Values that no column can hold are judged, and the published columns are what the
+target's collector takes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from bridge.batch.definitions import Definitions
+    from bridge.batch.range_cut import RangeCut
     from protocol.codec.messages import Relation
     from protocol.lsn import Lsn
     from protocol.values.types import ColumnType
@@ -192,7 +194,7 @@ class BlockDecoder:
             kept = projection.kept_positions(columns, subscribed)
             kept_columns, kept_key = projection.keep(columns, key, kept)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE
-            filtered = filters is not None or operations is not None
+            filtered = filters is not None or operations is not None or subscribed.cut is not None
             policy: Literal["error", "null", "show"] = "show" if filtered else self._unrepresentable
             with self._values_held(rows, name, {relation.columns[k].name for k in key}):
                 wanted = kept if filters is None or kept is None else {*kept, *_looked_at(relation, filters).values()}
@@ -203,6 +205,8 @@ class BlockDecoder:
             if filters is not None:
                 rows, table, operations = self._filter(relation, filters, rows, table, types, name)
             table = projection.in_target_types(table, types, columns)
+            if subscribed.cut is not None:
+                rows, table, operations = self._cut(relation, subscribed, subscribed.cut, rows, table, operations)
         collector.columns, collector.key = kept_columns, kept_key
         if not len(rows):
             return
@@ -266,6 +270,23 @@ class BlockDecoder:
         if passed.all():
             return rows, table, operations
         return rows[passed], table.filter(pa.array(passed)), operations[passed]
+
+    def _cut(
+        self,
+        relation: Relation,
+        subscribed: Subscribed,
+        cut: RangeCut,
+        rows: Ints,
+        table: pa.Table,
+        operations: Bytes | None,
+    ) -> tuple[Ints, pa.Table, Bytes | None]:
+        """The rows that the ranges of a copy lack, their values, and the operations that they become."""
+        firsts = np.array([self._block.first_row_from(lsn) for lsn in cut.lsns])
+        if not len(rows) or (rows >= firsts.max()).all():
+            return rows, table, operations
+        sent = self._messages.tags[rows] if operations is None else operations
+        passed, become = cut.left(relation, subscribed.target, rows, table, sent, firsts)
+        return rows[passed], table.filter(pa.array(passed)), become[passed]
 
     def _since(self, rows: Ints, lsn: Lsn) -> Ints:
         """The rows among these whose transactions commit at or after `lsn`."""

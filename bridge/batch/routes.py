@@ -11,6 +11,7 @@ from bridge.runtime import errors, remedies
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from bridge.batch.range_cut import RangeCut
     from bridge.batch.row_filters import RowFilters, ServerFilters
     from bridge.evolution.alterations import Alteration
     from bridge.publication.replica_identity import Refusal
@@ -52,6 +53,7 @@ class Subscribed:
         within_partition: The stream's replica identity is unique within a partition of the table only, so it identifies
             none of the table's rows.
         then: What the filters have decided, in a replay; then it has no filters.
+        cut: Beyond `lsn`, by range of the key: what the target already has. None for nothing.
     """
 
     target: Target
@@ -65,6 +67,7 @@ class Subscribed:
     server_filters: ServerFilters | None = None
     within_partition: bool = False
     then: Then | None = None
+    cut: RangeCut | None = None
 
 
 class Followed(NamedTuple):

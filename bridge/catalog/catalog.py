@@ -522,6 +522,11 @@ class Catalog:
             "AND max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
             (name,),
         )
+        db.execute(
+            "DELETE FROM copied_range WHERE subscription = ?1 AND (namespace, name) IN "
+            "(SELECT namespace, name FROM subscription_rel WHERE subscription = ?1 AND state = 'r')",
+            (name,),
+        )
 
     # --- errors ------------------------------------------------------------------------------------------------
 

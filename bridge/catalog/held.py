@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridge.catalog import copied_ranges
 from bridge.track.position import Held, Position, ServerHistory
 from protocol.lsn import INVALID, Lsn
 
@@ -73,7 +74,8 @@ def ahead_of_origin(catalog: Catalog, name: str) -> list[RelRow]:
     """
     remote_lsn = catalog.remote_lsn(name) or INVALID
     rels = (rel for rel in catalog.rels(name) if rel.waits is None)
-    return [rel for rel in rels if rel.position > max(remote_lsn, rel.lsn)]
+    beyond = (rel for rel in rels if rel.position > remote_lsn)
+    return [rel for rel in beyond if rel.position > min(copied_ranges.lsns(catalog, name, rel), default=rel.lsn)]
 
 
 def fence_lsn(catalog: Catalog, subscription: str) -> Lsn:

@@ -18,7 +18,7 @@ from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from bridge.catalog.database import Transactions
 
@@ -35,6 +35,7 @@ _COLUMNS: Final = {
     "known_type": ("subscription", "oid", "info"),
     "timeline": ("subscription", "timeline", "begin_lsn"),
     "refresh": ("subscription", "namespace", "name", "copy_data", "unpublished"),
+    "copied_range": ("subscription", "namespace", "name", "number", "key_column", "lower", "upper", "source", "lsn"),
 }
 """What of the catalog is in the document. A table's position is in its log, and changes with each batch."""
 
@@ -42,9 +43,16 @@ _OWNER: Final = "substr({row}.{name}, 1, instr({row}.{name} || ':', ':') - 1)"
 """The subscription of a row that may be its tablesync worker's."""
 
 
-def _notes_changes() -> Iterator[str]:
-    for table, columns in _COLUMNS.items():
-        events = {"INSERT": "NEW", "DELETE": "OLD", f"UPDATE OF {', '.join(columns[1:])}": "NEW"}
+_OF_UNFINISHED_COPY: Final = "copied_range"
+"""The table whose rows are of no use while a copy goes on: then they change from minute to minute."""
+
+
+def _notes_changes(tables: Iterable[str]) -> Iterator[str]:
+    for table in tables:
+        columns = _COLUMNS[table]
+        events = {"INSERT": "NEW", "DELETE": "OLD"}
+        if table != _OF_UNFINISHED_COPY:
+            events[f"UPDATE OF {', '.join(columns[1:])}"] = "NEW"
         for event, row in events.items():
             yield f"""
             CREATE TRIGGER manifest_{table}_{event.split()[0].lower()} AFTER {event} ON {table}
@@ -72,9 +80,12 @@ TABLE: Final = (
       INSERT OR IGNORE INTO manifest (subscription, changed) VALUES (NEW.name, 1);
     END
     """,
-    *_notes_changes(),
+    *_notes_changes(table for table in _COLUMNS if table != _OF_UNFINISHED_COPY),
 )
 """The statements that make the catalog's table of manifests, and its triggers."""
+
+OF_COPIED_RANGES: Final = tuple(_notes_changes([_OF_UNFINISHED_COPY]))
+"""The triggers of a table that came later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +138,8 @@ def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
 def _rows(catalog: Transactions, table: str, names: tuple[str, str]) -> list[list[Any]]:
     columns = ["iif(state = 's', 'r', state)" if name == "state" else name for name in _COLUMNS[table]]
     order = ", ".join(map(str, range(1, len(columns) + 1)))
-    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_COLUMNS[table][0]} IN (?, ?) ORDER BY {order}"
+    finished = " AND lsn IS NOT NULL AND files IS NULL" if table == _OF_UNFINISHED_COPY else ""
+    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_COLUMNS[table][0]} IN (?, ?){finished} ORDER BY {order}"
     return [list(row) for row in catalog.rows(sql, *names)]
 
 
@@ -250,10 +262,11 @@ def put_back(
         places, others = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
         # the subscription's own row is there, with its name; others refer to it
         there = f"ON CONFLICT (name) DO UPDATE SET {others}" if table == "subscription" else ""
-        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) {there}", manifest.tables[table])
+        rows = manifest.tables.get(table, [])  # an earlier version's document
+        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) {there}", rows)
         if table == "subscription":  # before its tables, which join at the origin
-            rows = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]
-            db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", rows)
+            begun = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]
+            db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", begun)
     db.execute(
         "UPDATE manifest SET written = 1, changed = changed + 1, generation = ?2 WHERE subscription = ?1",
         (subscription, generation),

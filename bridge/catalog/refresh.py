@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
+from bridge.catalog import copied_ranges
 from bridge.catalog.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
 from bridge.catalog.followed import forget
 from bridge.runtime.errors import StateError
@@ -128,6 +129,7 @@ def take_up(
         for owner in (subscription, sync):
             _delete(db, owner, gone)
         forget(db, subscription, gone)
+        copied_ranges.forget(db, subscription, gone)
         _put(db, sync, bring_in)
         _put(db, subscription, follow)
         db.execute("DELETE FROM refresh WHERE subscription = ? AND id <= ?", (subscription, up_to))
@@ -144,7 +146,9 @@ def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
     if rel.state in FOLLOWS_STREAM and not name.endswith(SYNC):
         take_up(catalog, name, 0, bring_in=[anew], follow=(), remove=())
     else:
-        catalog.put_rel(name, anew)
+        with catalog.transaction() as db:
+            copied_ranges.forget(db, name, [table])
+            catalog.put_rel(name, anew)
 
 
 def have_wait(catalog: Catalog, name: str, tables: Iterable[tuple[str, str]], why: str, now_s: float) -> None:
@@ -203,6 +207,7 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
         db.execute(f"DELETE FROM rel_column WHERE subscription = ?1 AND relid IN ({moved})", (subscription, sync))
         db.execute("UPDATE rel_column SET subscription = ?1 WHERE subscription = ?2", (subscription, sync))
         _delete(db, sync, [(rel.namespace, rel.name) for rel in given])
+        copied_ranges.hand_over(db, subscription, sync_lsn)
         _put(db, subscription, given)
         db.execute(
             "INSERT OR IGNORE INTO timeline SELECT ?1, timeline, begin_lsn FROM timeline WHERE subscription = ?2",
@@ -243,7 +248,7 @@ def count_sync_error(catalog: Catalog, subscription: str) -> None:
 
 
 def _begin_anew(db: sqlite3.Connection, sync: str) -> None:
-    for table in ("origin", "batch", "prepared", "rel_column", "timeline"):
+    for table in ("origin", "batch", "prepared", "rel_column", "timeline", "copied_range"):
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("UPDATE subscription SET slot_state = ? WHERE name = ?", (DROPPING, sync))
     db.execute(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
     *("maintenance", "commit_record", "timeline", "followed", "difference", "removed", "known_type", "verified"),
+    "copied_range",
 )
 """Tables whose rows end with a subscription's life. Others are looked at one by one. An OPTIMIZE under way stays: if it
 must be undone, that is before a table is copied afresh."""

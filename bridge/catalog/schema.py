@@ -10,7 +10,7 @@ from bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 21
+SCHEMA_VERSION = 22
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -384,11 +384,30 @@ _SINCE_21 = (
     """,
 )
 
+_SINCE_22 = (
+    """
+    CREATE TABLE copied_range (              -- of a table's key: its copy reads each under a snapshot of its own
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      number INTEGER NOT NULL,
+      key_column TEXT NOT NULL,
+      lower TEXT,                            -- the least value in it; NULL for no bound
+      upper TEXT,                            -- the least value above it
+      source TEXT NOT NULL,                  -- what is copied to what, in short
+      lsn INTEGER,                           -- the snapshot's; NULL until it is read
+      files TEXT,                            -- JSON: its data files, until one commit adds those of all
+      PRIMARY KEY (subscription, namespace, name, number)
+    ) STRICT
+    """,
+    *manifest.OF_COPIED_RANGES,
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
-    *(_SINCE_19, _SINCE_20, _SINCE_21),
+    *(_SINCE_19, _SINCE_20, _SINCE_21, _SINCE_22),
 )
 
 

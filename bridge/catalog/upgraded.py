@@ -64,6 +64,6 @@ def follow(catalog: Catalog, name: str, server: ServerHistory, slot_lsn: Lsn) ->
             "state = iif(state = 's', 'r', state) WHERE subscription = ? AND state IN ('s', 'r')",
             (name,),
         )
-        for table in ("followed", "difference"):
+        for table in ("followed", "difference", "copied_range"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
         commits.join_again(catalog, name)

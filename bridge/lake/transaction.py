@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, StructType
 
 from bridge.effects.kept import TableVersion
@@ -24,18 +23,27 @@ from bridge.lake.log.local_log import entry_of, identity, last_transaction, loca
 from bridge.lake.log.stamp import delta_transaction, stamp_of
 from bridge.lake.table_facts import TableFacts
 from bridge.spark.session import driver_of, java_class, scala_object
+from bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pyspark.sql import DataFrame, SparkSession
+
     from bridge.effects.row_places import Ints
+    from bridge.lake.log.stamp import CommitStamp
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
 
 def can_begin(spark: SparkSession, path: str) -> bool:
     """Whether a transaction on a table can be begun here: its files are on this machine, and Spark is, too."""
-    if local_folder(path) is None or not driver_of(spark).executors_here:
+    return local_folder(path) is not None and driver_of(spark).executors_here and can_stage(spark, path)
+
+
+def can_stage(spark: SparkSession, path: str) -> bool:
+    """Whether rows can be written to a table's data files beforehand: its driver is this process's own JVM."""
+    if catalog_parts(path) is not None or not driver_of(spark).is_ours:
         return False  # a catalog may have another table of the name by the time of the commit
     # unless PYSPARK_PIN_THREAD says otherwise, each thread has one of the JVM, of which it is the transaction's
     return type(spark.sparkContext._gateway).__name__ == "ClientServer"  # noqa: SLF001
@@ -225,6 +233,46 @@ class Transaction:
             write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
         return self._version(self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags()))
 
+    def stage(self, rows: DataFrame) -> list[str]:
+        """Write rows, under the table's column names, to data files that no version has yet.
+
+        Returns:
+            The files, as `add` actions in JSON, for `overwrite_by`.
+        """
+        _, written = self._written(rows, self._modes.Append)
+        actions = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(written.actions())
+        return [action for action in _json_of(actions) if "add" in json.loads(action)]
+
+    def has_file(self, file: str) -> bool:
+        """Whether a data file is there that was staged: a VACUUM removes it, once it is old."""
+        folder, name = self._log.dataPath(), unquote(json.loads(file)["add"]["path"])
+        place = java_class(self._spark, "org.apache.hadoop.fs.Path")(folder, name)
+        return bool(folder.getFileSystem(self._log.newDeltaHadoopConf()).exists(place))
+
+    @property
+    def layout(self) -> str:
+        """What data files depend on: the table's identity, columns, partitions and properties, in JSON."""
+        return json.dumps(self._metadata, sort_keys=True)
+
+    def overwrite_by(self, files: Sequence[str], stamp: CommitStamp) -> None:
+        """Replace all rows by those of files that were staged, unless the table has the stamp."""
+        app_id, version = stamp.txn_app_id_in_delta, stamp.txn_version
+        if self._begun.txnVersion(app_id) >= version:  # whoever commits with it meanwhile is met
+            return
+        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
+        before = convert.asJava(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
+        there = {before.get(number).path(): before.get(number) for number in range(before.size())}
+        new = {json.loads(file)["add"]["path"]: file for file in files}
+        actions = java_class(self._spark, "java.util.ArrayList")()
+        for path in there.keys() - new.keys():
+            actions.add(there[path].remove())
+        from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
+        actions.add(from_json(json.dumps({"txn": {"appId": app_id, "version": version}})))
+        for path in new.keys() - there.keys():  # of a copy that was cut short after its commit, it has all
+            actions.add(from_json(new[path]))
+        no_tags = self._begun.metadata().configuration().empty()
+        self._commit(convert.asScala(actions).toSeq(), self._operation(self._modes.Overwrite), no_tags)
+
     def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
         """Delete rows by their places, and add others, in a commit that looks like a MERGE.
 
@@ -341,25 +389,3 @@ def _json_of(actions: Any) -> list[str]:
 
 def _types(schema: StructType) -> dict[str, DataType]:
     return {field.name: field.dataType for field in schema}
-
-
-class RowCounter:
-    """Counts rows in the query that a commit writes, as Delta's MERGE counts its own. Each task that counts writes."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
-        metrics = java_class(spark, "org.apache.spark.sql.execution.metric.SQLMetrics")
-        self._metric = metrics.createMetric(context, "rows")
-
-    def counting(self, condition: Column) -> Column:
-        """A condition that every row meets; evaluating it counts the rows that meet the other one."""
-        convert = java_class(self._spark, "org.apache.spark.sql.classic.ExpressionUtils")
-        every, those = (convert.expression(column._jc) for column in (F.lit(True), condition))  # noqa: SLF001
-        counting = java_class(self._spark, f"{_DELTA}.metric.ConditionalIncrementMetric")
-        return ClassicColumn(convert.column(counting(every, those, self._metric)))
-
-    @property
-    def rows(self) -> int:
-        """How many there were, once the commit is made."""
-        return int(self._metric.value())

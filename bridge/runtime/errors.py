@@ -17,6 +17,7 @@
       TargetError           a Delta table is not as it must be
         OwnColumnError      a column that only the table has, or that Delta fills by itself, is in the way
         NeedsResync         it cannot follow the published table; a fresh copy can
+          RangesDiffer      it was copied in parts that a change of the stream does not fit; it is copied afresh
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
       SyncError             a table's copy was cut short; it starts again
@@ -191,6 +192,10 @@ class NeedsResync(TargetError):
     def __init__(self, message: str, *tables: tuple[str, str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.tables = tables
+
+
+class RangesDiffer(NeedsResync):
+    """A change concerns parts of a table that were copied under several snapshots, and cannot be told for each."""
 
 
 class StoreError(BridgeError):

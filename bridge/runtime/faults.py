@@ -22,6 +22,9 @@ FAULT_POINTS = (
     "before_confirm",  # the catalog has the origin's LSN, the server does not
 )
 
+RANGED_COPY_POINTS = ("range_copied",)  # the catalog has a range of a large table, no version of the table does
+"""Fault points of a large table's copy."""
+
 UNDO_POINTS = (
     "undo_begun",  # a batch has failed, the catalog has that it is to be undone
     "table_restored",  # one table is restored, others may not be

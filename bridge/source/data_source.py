@@ -25,7 +25,7 @@ from bridge.source.look_ahead import LookAhead
 from bridge.source.options import SourceOptions, snapshot_options, stream_options
 from bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of, published_tables
 from bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
-from bridge.sync.table_reading import BlockRange, TableLock
+from bridge.sync.table_reading import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,15 +41,14 @@ def snapshot_schema(options: SourceOptions) -> StructType:
     Raises:
         BridgeError: The server cannot be asked, or does not publish the table.
     """
-    return spark_schema([(field.name, field.type) for field in _spec(options, "", [BlockRange()]).schema])
+    return spark_schema([(field.name, field.type) for field in _spec(options, "").schema])
 
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """A range of blocks, read by one COPY under the snapshot that was exported."""
+    """The condition of a range's rows, read by one COPY under the snapshot that was exported; empty for all rows."""
 
-    first: int = 0
-    end: int | None = None
+    condition: str = ""
 
 
 class SnapshotReader(DataSourceReader):
@@ -66,7 +65,7 @@ class SnapshotReader(DataSourceReader):
         with Publisher(options.connection, application_name=options.application_name) as publisher:
             table = published_tables(publisher, options)[0]
         with TableLock(options.connection, table, options.snapshot, application_name=options.application_name) as lock:
-            return [Range(blocks.first, blocks.end) for blocks in lock.ranges]
+            return [Range(blocks.condition) for blocks in lock.ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range.
@@ -76,16 +75,16 @@ class SnapshotReader(DataSourceReader):
             TargetError: A value cannot be held.
         """
         options = self._options
-        blocks = BlockRange(partition.first, partition.end) if isinstance(partition, Range) else BlockRange()
+        condition = partition.condition if isinstance(partition, Range) else ""
         with ExitStack() as stack:
             snapshot = options.snapshot
             if snapshot is None:
                 snapshot = stack.enter_context(export_snapshot(options.connection, options.publications)).name
-            spec = _spec(options, snapshot, [blocks])
+            spec = _spec(options, snapshot, condition)
             yield from copy_rows(spec, range_statement(spec, 0))
 
 
-def _spec(options: SourceOptions, snapshot: str, ranges: Sequence[BlockRange]) -> CopySpec:
+def _spec(options: SourceOptions, snapshot: str, condition: str = "") -> CopySpec:
     with Publisher(options.connection, application_name=options.application_name) as publisher:
         table = published_tables(publisher, options)[0]
         types = publisher.types({column.type_oid for column in table.columns})
@@ -96,7 +95,7 @@ def _spec(options: SourceOptions, snapshot: str, ranges: Sequence[BlockRange]) -
         application_name=options.application_name,
         snapshot=snapshot,
         unrepresentable=options.unrepresentable,
-        ranges=ranges,
+        ranges=[condition],
     )
 
 

@@ -15,6 +15,7 @@ import os
 import re
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,13 +25,23 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from bridge.lake import schema, source
 from bridge.lake.commit import plan, sessions
+from bridge.lake.forms import copied_rows_as
+from bridge.lake.retry import retry_commit
+from bridge.lake.writes import overwrite_rows
 from bridge.runtime import errors, threads
 from bridge.spark.session import driver_of
 from bridge.sync import copy_reader, table_reading
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from bridge.apply.context import Context
+    from bridge.catalog.catalog_rows import RelRow
+    from bridge.lake.log.stamp import CommitStamp
+    from bridge.receive.slot import Snapshot
+    from bridge.runtime.warehouse import Layout
+    from bridge.targets.target import Mode
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""
@@ -39,6 +50,51 @@ _LOOK_INTERVAL_S: Final = 0.25
 _CANCEL_TIMEOUT_S: Final = 5.0
 
 _LOCAL = re.compile(r"local\[(?:\*|(\d+)).*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """A table that is copied into its Delta table, which is there.
+
+    Attributes:
+        rel: Its row in the catalog.
+        spec: What reads all its rows.
+        lock: Keeps it as it is.
+        layout: The Delta table's.
+        variants: The columns that are VARIANT there.
+        columns_too: Whether the copy replaces the Delta table's columns.
+    """
+
+    rel: RelRow
+    spec: copy_reader.CopySpec
+    snapshot: Snapshot
+    lock: table_reading.TableLock
+    mode: Mode
+    layout: Layout
+    variants: Collection[str]
+    _: KW_ONLY
+    columns_too: bool = False
+
+
+def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
+    """Read all rows, and replace those of the Delta table by them, in one commit.
+
+    Raises:
+        SyncError: As `copied_rows`.
+        TargetBusy: Other writers were in the way.
+        PySparkException: Spark cannot read them, or not commit.
+    """
+    with copied_rows(context.spark, copy.spec, copy.lock.table_bytes, context.stopping) as rows:
+        replaced = partial(
+            overwrite_rows,
+            copied_rows_as(copy.mode, schema.stored_rows(rows, copy.variants), copy.snapshot.consistent_point),
+            copy.rel.path,
+            stamp,
+            columns_too=copy.columns_too,
+            rows_per_file=copy.lock.rows_per_file,
+            layout=copy.layout,
+        )
+        retry_commit(replaced, copy.rel.path, context.log)
 
 
 @contextmanager
@@ -60,7 +116,7 @@ def copied_rows(
     if table_bytes is None or table_bytes > driver_of(spark).copied_bytes:
         yield read_on_executors(spark, spec)
         return
-    statement = table_reading.copy_statement(spec.select, spec.row_filters, table_reading.BlockRange())
+    statement = table_reading.copy_statement(spec.select, spec.row_filters)
     work = plan.work_of_copy(table_bytes)
     with (
         _Canceller(stopping) as canceller,

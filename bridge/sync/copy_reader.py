@@ -6,20 +6,18 @@ It runs in the daemon and on Spark's executors, so it knows nothing of Spark.
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+import time
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bridge.receive.connection import connect, follow_encoding, translated
 from bridge.receive.copy_out import copy_out
-from bridge.runtime import errors, warehouse
-from bridge.sync.table_reading import BlockRange, TableLock, copy_select, copy_statement, select_statement
+from bridge.runtime import errors
+from bridge.sync.table_reading import Pace, copy_select, copy_statement, select_statement
 from bridge.targets.target import TargetColumn, unrepresentable_hint, widened
 from protocol.bulk.copy import CopyDecoder
 from protocol.errors import UnrepresentableValue
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
+    from bridge.sync.key_order import CopyOrder
 
 _SETTINGS = {
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.
@@ -57,7 +55,7 @@ class CopySpec:
         relation: `namespace.name`, for messages.
         select: SELECT … FROM …, without conditions.
         row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
-        ranges: A Spark partition for each: its first block, and the first block after it, None for no end.
+        ranges: A Spark partition for each: the SQL condition of its rows; empty for all rows.
         columns: (name, type oid, typmod) of each column of the SELECT.
         schema: These columns as the target has them.
         types: Properties of the types that are not built in.
@@ -65,6 +63,7 @@ class CopySpec:
         key: Key columns; `unrepresentable` does not apply to them.
         places: Where the values of columns go, if not every text stays there what it is.
         order: How rows are divided for sorting; None if they are written as they come.
+        max_rate: Bytes that a connection may read a second; None for no limit.
     """
 
     conninfo: str = field(repr=False)
@@ -73,7 +72,7 @@ class CopySpec:
     relation: str
     select: str
     row_filters: list[str]
-    ranges: list[tuple[int, int | None]]
+    ranges: list[str]
     columns: list[tuple[str, int, int]]
     schema: pa.Schema
     types: list[dict[str, Any]]
@@ -81,6 +80,7 @@ class CopySpec:
     key: list[str]
     places: dict[str, Place] = field(default_factory=dict)
     order: CopyOrder | None = None
+    max_rate: float | None = None
 
 
 def copy_spec(
@@ -91,13 +91,13 @@ def copy_spec(
     application_name: str,
     snapshot: str,
     unrepresentable: str,
-    ranges: Sequence[BlockRange],
+    ranges: Sequence[str],
     columns: Sequence[TargetColumn] | None = None,
 ) -> CopySpec:
     """Return what reads the rows of a published table, as row filters and column lists restrict them.
 
     Args:
-        ranges: A Spark partition for each. More than one range needs a `TableLock`.
+        ranges: A Spark partition for each, by its condition. Ranges of blocks need a `TableLock`.
         columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
     """
     own = [info for oid, info in types.items() if oid not in BUILTIN]
@@ -110,7 +110,7 @@ def copy_spec(
         table.qualified_name,
         copy_select(table, types),
         list(table.row_filters),
-        [(blocks.first, blocks.end) for blocks in ranges],
+        list(ranges),
         [(column.name, column.type_oid, column.typmod) for column in table.columns],
         pa.schema(targets.items()),
         [asdict(info) for info in own],
@@ -167,7 +167,7 @@ def _with_part(order: CopyOrder, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def range_statement(spec: CopySpec, number: int) -> str:
     """Return the COPY statement of a range."""
-    return copy_statement(spec.select, spec.row_filters, BlockRange(*spec.ranges[number]))
+    return copy_statement(spec.select, spec.row_filters, spec.ranges[number])
 
 
 def copy_rows(
@@ -212,8 +212,11 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
     names = [name for name, _, _ in spec.columns]
     policy: Any = spec.unrepresentable
     decoder = CopyDecoder(types, names, unrepresentable=policy, key=spec.key)
+    pace, since_s = Pace(spec.max_rate), time.monotonic()
     try:
         for messages in copy_out(connection, statement, len(types)):
+            pace.read(float(messages.lengths.sum()), time.monotonic() - since_s)
+            since_s = time.monotonic()
             yield from _widened(decoder.decode(messages), spec.schema).to_batches()
         decoder.finish()
     except UnrepresentableValue as error:
@@ -240,90 +243,3 @@ def key_of(table: PublishedTable) -> list[str]:
             return list(table.index_columns)
         case _:
             return list(table.primary_key)
-
-
-# --- By which column a copy sorts the rows of a large table before it writes them -------------------------------------
-# A commit looks rows up by their key. If files have ranges of it, and are sorted by it, only pages are read that may
-# have one of the keys (`bridge.lake.commit.key_condition`); keys that come in the order of time, as those of a
-# sequence do, leave files so anyhow. Others have to be sorted, for which Spark needs the ranges before it has the
-# rows. ANALYZE of the server has found them.
-
-LEAST_BYTES: Final = 256 << 20
-MOST_BYTES: Final = 64 << 30
-"""Sizes on the server's disk of the tables that are sorted. Smaller ones are read quickly, whatever their order. For
-larger ones Spark's scratch folders may lack the room, as it writes all rows there first."""
-
-_SORTED: Final = 0.9
-"""From this correlation on, by its amount, the server's blocks are about in the column's order."""
-
-_PREFIX_BYTES: Final = 64  # of texts, by which they are divided
-
-
-@dataclass(frozen=True, slots=True)
-class CopyOrder:
-    """How rows are divided for sorting; each part is sorted by itself.
-
-    `bounds` are the least value of each part but the first, in the order of Arrow and Spark; at least one.
-    """
-
-    column: str
-    bounds: tuple[int, ...] | tuple[bytes, ...]
-
-    @property
-    def parts(self) -> int:
-        """The number of parts."""
-        return len(self.bounds) + 1
-
-    def part_of(self, values: pa.Array) -> pa.Array:
-        """The number of each value's part, as int32."""
-        plain: np.typing.NDArray[np.void | np.int64]
-        if pa.types.is_string(values.type):
-            padding = pa.scalar(bytes(_PREFIX_BYTES), pa.binary())
-            padded = pc.binary_join_element_wise(values.cast(pa.binary()), padding, b"")
-            prefixes = pc.binary_slice(padded, 0, _PREFIX_BYTES).cast(pa.binary(_PREFIX_BYTES))
-            plain = np.frombuffer(prefixes.buffers()[1], f"S{_PREFIX_BYTES}", len(prefixes), 0)
-        else:
-            plain = values.to_numpy(zero_copy_only=False)
-        return pa.array(np.searchsorted(np.array(self.bounds), plain, side="right"), pa.int32())
-
-
-def copy_order(
-    publisher: Publisher, relid: int, key: Mapping[str, pa.DataType], *, table_bytes: int | None, parts: int
-) -> CopyOrder | None:
-    """The order in which a copy writes a table; None if it writes rows as they come.
-
-    Args:
-        key: Its key's columns, with their types in the target.
-        table_bytes: Its size on the server's disk; None if it is not known.
-        parts: In how many parts rows are to be sorted, at most.
-    """
-    if len(key) != 1 or table_bytes is None or not LEAST_BYTES < table_bytes <= MOST_BYTES:
-        return None
-    ((column, kind),) = key.items()
-    if not (pa.types.is_string(kind) or pa.types.is_signed_integer(kind)):
-        return None
-    with suppress(errors.PublisherError):  # a server on which nobody sees statistics
-        for row in publisher.rows("key_statistics", {"relid": relid, "key_column": column}):
-            correlation, values = row["correlation"], row["bounds"]
-            if correlation is not None and abs(correlation) < _SORTED and values:
-                bounds = _bounds(values, parts, texts=pa.types.is_string(kind))
-                return CopyOrder(column, bounds) if bounds else None
-    return None
-
-
-def mirror_order(
-    publisher: Publisher, relid: int, key: Sequence[str], schema: pa.Schema, lock: TableLock, layout: warehouse.Layout
-) -> CopyOrder | None:
-    """The order in which the rows of a mirror are written, unless the user has chosen another layout."""
-    if layout.partition_by or layout.cluster_by not in {(), tuple(key)}:
-        return None
-    types = {field.name: field.type for field in schema if field.name in key}
-    parts = round(lock.size.rows / lock.rows_per_file)
-    return copy_order(publisher, relid, types, table_bytes=lock.table_bytes, parts=parts)
-
-
-def _bounds(values: Sequence[str], parts: int, *, texts: bool) -> tuple[int, ...] | tuple[bytes, ...]:
-    """The least values of parts with about as many rows each, given values at even distances."""
-    ordered = sorted({text.encode()[:_PREFIX_BYTES] for text in values} if texts else {int(text) for text in values})
-    at = np.linspace(0, len(ordered) - 1, min(parts, len(ordered)) + 1).round().astype(int)[1:-1]
-    return tuple(ordered[i] for i in np.unique(at[at > 0]))

@@ -11,6 +11,7 @@ the table is empty then, and the stream has no changes of its rows ("MVCC Caveat
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,10 @@ class BlockRange:
     end: int | None = None
 
     @property
-    def conditions(self) -> list[str]:
-        """SQL conditions on the ctid of a row in the range; none if the range is the whole table."""
+    def condition(self) -> str:
+        """The SQL condition on the ctid of a row in the range; empty if the range is the whole table."""
         lower = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
-        return lower if self.end is None else [*lower, f"ctid < '({self.end},0)'::tid"]
+        return " AND ".join(lower if self.end is None else [*lower, f"ctid < '({self.end},0)'::tid"])
 
 
 def block_ranges(blocks: Sequence[int], block_bytes: int) -> list[BlockRange]:
@@ -101,13 +102,10 @@ def select_statement(table: PublishedTable, expressions: Sequence[str] | None = 
     )
 
 
-def where_clause(row_filters: Sequence[str], blocks: BlockRange | None = None, also: str = "") -> str:
-    """Return ` WHERE …`, true for rows that pass one of the filters, lie in the blocks, and meet one more condition.
-
-    It is empty if all rows do.
-    """
+def where_clause(row_filters: Sequence[str], *further: str) -> str:
+    """Return ` WHERE …`, true for rows that pass one of the filters and meet further conditions; empty for all rows."""
     filtered = " OR ".join(f"({text})" for text in row_filters)
-    conditions = [*(blocks.conditions if blocks is not None else []), *([also] if also else [])]
+    conditions = [condition for condition in further if condition]
     if filtered:
         conditions = [f"({filtered})" if conditions else filtered, *conditions]
     return " WHERE " + " AND ".join(conditions) if conditions else ""
@@ -119,9 +117,29 @@ def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
     return select_statement(table, [copy_expression(name, type_) for name, type_ in resolved.items()])
 
 
-def copy_statement(select: str, row_filters: Sequence[str], blocks: BlockRange, also: str = "") -> str:
-    """Return the COPY statement that reads a range of a table; the server computes filters and a further condition."""
-    return f"COPY ({select}{where_clause(row_filters, blocks, also)}) TO STDOUT (FORMAT binary)"
+def copy_statement(select: str, row_filters: Sequence[str], *further: str) -> str:
+    """Return the COPY statement that reads a table, or rows that meet further conditions; the server computes them."""
+    return f"COPY ({select}{where_clause(row_filters, *further)}) TO STDOUT (FORMAT binary)"
+
+
+@dataclass(slots=True)
+class Pace:
+    """Keeps reading to a rate.
+
+    Attributes:
+        max_rate: Bytes a second; None for no limit.
+        sleep: Waits.
+        now_s: A clock.
+    """
+
+    max_rate: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.monotonic
+
+    def read(self, read_bytes: float, seconds: float) -> None:
+        """Wait until bytes that were read in some seconds are within the rate."""
+        if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
+            self.sleep(rest_s)
 
 
 _LOCK_TIMEOUT_S = 1
@@ -136,6 +154,10 @@ class CopySize:
     rows: float
     row_bytes: float
 
+    def of(self, ranges: int, number: int) -> CopySize:
+        """The size of some ranges of a number of equal ones."""
+        return CopySize(self.rows * ranges / number, self.row_bytes)
+
 
 class TableLock(Closing):
     """A lock on a published table; the constructor waits for it, `close` releases it.
@@ -148,6 +170,7 @@ class TableLock(Closing):
         ranges: The table's block ranges: one for each COPY.
         size: The estimated size of all ranges together.
         table_bytes: The table's size on the server's disk, with TOAST; None if it is not known.
+        filenodes: Those of the table, or of its partitions: others once it was rewritten.
 
     Raises:
         PublisherError: From the constructor, if the table cannot be read, mostly for want of privileges.
@@ -183,6 +206,7 @@ class TableLock(Closing):
         self.ranges: list[BlockRange] = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
         known = [row["table_bytes"] for row in sizes if row["table_bytes"] is not None]
         self.table_bytes: int | None = sum(known) if len(known) == len(sizes) else None
+        self.filenodes = sorted(row["filenode"] or 0 for row in sizes)
         # in COPY's format a row has 2 bytes before its fields, and 4 before each
         self.size = CopySize(plan["Plan Rows"], plan["Plan Width"] + 4 * len(table.columns) + 2)
 
@@ -242,7 +266,7 @@ def rows_made_anew(connection: psycopg.Connection[Any], table: PublishedTable) -
     ((rewritten, readable),) = connection.execute(sql.load("rewritten"), {"relid": table.relid})
     if not rewritten or not readable:
         return bool(rewritten)
-    beginning = where_clause([], BlockRange(0, _FIRST_BLOCKS))
+    beginning = where_clause([], BlockRange(0, _FIRST_BLOCKS).condition)
     ((kept,),) = connection.execute(f"SELECT EXISTS ({select_statement(table, ['1'])}{beginning})".encode())
     return not kept
 

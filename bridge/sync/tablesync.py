@@ -9,7 +9,8 @@ Table states are those of pg_subscription_rel (tablesync.c):
     r  ready          the stream has passed that LSN
 
 The states syncwait and catchup are not in the catalog: see `bridge.sync.tablesync_worker`. A copy that is cut short
-starts again from the beginning; the Delta table stays as it was until one commit replaces its rows.
+starts again, or goes on with the ranges of the table's key that it lacks (`bridge.sync.ranged_copy`); the Delta table
+stays as it was until one commit replaces its rows.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from typing import TYPE_CHECKING
 
 from bridge.apply.suspects import SUSPECTS, Work
 from bridge.batch.routes import Subscribed
-from bridge.catalog import followed, manifest
+from bridge.catalog import copied_ranges, followed, manifest
 from bridge.catalog.catalog_rows import RelRow, owner_of
-from bridge.lake.forms import check_new_table, copied_rows_as
+from bridge.lake.forms import check_new_table
 from bridge.lake.location import layout_of, place_of, read_table
 from bridge.lake.log.local_log import real_location
 from bridge.lake.log.local_tables import LocalTables
 from bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp
-from bridge.lake.retry import retry_commit
-from bridge.lake.schema import is_variant, stored_rows
+from bridge.lake.schema import is_variant
 from bridge.lake.shared_folder import SharedFolders
 from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from bridge.lake.table_position import TablePosition, check_committed
-from bridge.lake.writes import overwrite_rows
 from bridge.publication.catalog_picture import CatalogPicture, parse
 from bridge.publication.published_table import PublishedTable, unsupported_table
 from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, remedies
 from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
 from bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
-from bridge.sync.copy import copied_rows
+from bridge.sync.copy import MOST_CONNECTIONS, TableCopy, copy_at_once
 from bridge.sync.copy_progress import CopyLimit, CopyMonitor
-from bridge.sync.copy_reader import copy_spec, largest_row, mirror_order
+from bridge.sync.copy_reader import copy_spec, largest_row
+from bridge.sync.key_order import mirror_order, range_cut
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
+from bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranges_of
 from bridge.sync.server_check import OwnPositions
 from bridge.sync.table_reading import TableLock, locked_columns
 from bridge.targets.location import table_location
@@ -53,9 +54,10 @@ from protocol.lsn import INVALID
 from protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bridge.apply.context import Context
+    from bridge.catalog.catalog_rows import ColumnRow
     from bridge.receive.publisher import Publisher
     from bridge.receive.slot import Snapshot
     from bridge.track.position import ServerHistory
@@ -75,6 +77,7 @@ class TableSync:
     """
 
     def __init__(self, context: Context, copy_limit: CopyLimit | None = None) -> None:
+        self._context = context
         self._subscription, self._spark, self._catalog, self._log, self._stopping, self._heartbeat = context
         self._copy_limit = copy_limit or CopyLimit()
         self._local = LocalTables(partial(place_of, self._spark))
@@ -255,7 +258,6 @@ class TableSync:
         made = new_columns(table, types, self._subscription.target.jsonb)
         if existed and columns is None and mode != "changelog":
             layout = layout_after_copy(rel, made, mode, layout, subscription=owner_of(name), log=self._log)
-        stamp = self._stamp(snapshot)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
         variants = {column.name for column in written if is_variant(column)}
         started_s = time.monotonic()
@@ -275,51 +277,65 @@ class TableSync:
                 application_name=application_name,
                 snapshot=snapshot.name,
                 unrepresentable=self._subscription.unrepresentable,
-                ranges=lock.ranges,
+                ranges=[blocks.condition for blocks in lock.ranges],
                 columns=written,
             )
+            spec = replace(spec, max_rate=self._max_rate(len(spec.ranges)))
             if mode == "mirror":
                 spec = replace(spec, order=mirror_order(publisher, table.relid, spec.key, spec.schema, lock, layout))
-            with (
-                monitor.watching(application_name, rel.namespace, rel.name, lock.size),
-                copied_rows(self._spark, spec, lock.table_bytes, self._stopping) as rows,
-            ):
-                try:
-                    replaced = partial(
-                        overwrite_rows,
-                        copied_rows_as(mode, stored_rows(rows, variants), snapshot.consistent_point),
-                        rel.path,
-                        stamp,
-                        columns_too=columns is None,
-                        rows_per_file=lock.rows_per_file,
-                        layout=layout,
-                    )
-                    retry_commit(replaced, rel.path, self._log)
-                except SPARK_ERRORS as error:
-                    if is_lost(error):
-                        raise
-                    raise errors.SyncError(
-                        f'cannot copy table "{rel.qualified_name}": {summary(error)}',
-                        hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
-                    ) from error
-                lock.check()
+            copy = TableCopy(rel, spec, snapshot, lock, mode, layout, variants, columns_too=columns is None)
+            stamp, copied = self._write(copy, table, publisher, known_columns, monitor)
+            lock.check()
         check_committed(self._spark, rel.path, stamp)
         self._local.flush([rel.path])
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
-        self._catalog.put_rel(
-            name,
-            replace(
-                rel,
-                state="f",
-                lsn=snapshot.consistent_point,
-                position=snapshot.consistent_point,
-                timeline=snapshot.timeline,
-            ),
-        )
+        with self._catalog.transaction():
+            copied_ranges.finish(self._catalog, name, (rel.namespace, rel.name))
+            self._catalog.put_rel(name, copied)
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _write(
+        self,
+        copy: TableCopy,
+        table: PublishedTable,
+        publisher: Publisher,
+        columns: Sequence[ColumnRow],
+        monitor: CopyMonitor,
+    ) -> tuple[CommitStamp, RelRow]:
+        """Copy a table's rows by one commit; returns its stamp, and the table's row from then on."""
+        rel, context, snapshot = copy.rel, self._context, copy.snapshot
+        ranges = ranges_of(context, copy, table, publisher, columns)
+        size = copy.lock.size if ranges is None else copy.lock.size.of(len(ranges.missing), len(ranges.ranges))
+        try:
+            with monitor.watching(copy.spec.application_name, rel.namespace, rel.name, size):
+                if ranges is not None:
+                    snapshot = copy_ranges(context, copy, ranges, self._local)
+                stamp = self._stamp(snapshot)
+                if ranges is not None:
+                    commit_ranges(context, copy, stamp)
+                else:
+                    copy_at_once(context, copy, stamp)
+        except SPARK_ERRORS as error:
+            if is_lost(error):
+                raise
+            raise errors.SyncError(
+                f'cannot copy table "{rel.qualified_name}": {summary(error)}',
+                hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
+            ) from error
+        last_lsn = max([snapshot.consistent_point, *copied_ranges.lsns(self._catalog, context.name, rel)])
+        return stamp, replace(
+            rel, state="f", lsn=last_lsn, position=snapshot.consistent_point, timeline=snapshot.timeline
+        )
+
+    def _max_rate(self, ranges: int) -> float | None:
+        """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
+        workers = self._subscription.workers
+        if workers.max_copy_rate_bytes_s is None:
+            return None
+        return workers.max_copy_rate_bytes_s / workers.max_sync_workers / min(ranges, MOST_CONNECTIONS)
 
     def _check_layout(self, table: PublishedTable, path: str) -> None:
         """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
@@ -401,7 +417,12 @@ class TableSync:
             if rel != known:
                 self._catalog.put_rel(name, rel)
             cut = table.cut_identity if table is not None else frozenset()
-            subscribed[rel.namespace, rel.name] = Subscribed(target, rel.since_lsn, cut_identity=cut, relid=relid)
+            ranges = copied_ranges.read(self._catalog, name, (rel.namespace, rel.name))
+            of_ranges = range_cut(ranges, rel) if ranges is not None else None
+            since_lsn = min(of_ranges.lsns) if of_ranges is not None else rel.since_lsn
+            subscribed[rel.namespace, rel.name] = Subscribed(
+                target, since_lsn, cut_identity=cut, relid=relid, cut=of_ranges
+            )
         return subscribed
 
     def _existing(self, rel: RelRow) -> tuple[Target, TablePosition]:

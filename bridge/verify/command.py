@@ -23,7 +23,7 @@ from bridge.receive.publisher import Publisher
 from bridge.runtime import errors, log
 from bridge.spark.launch import Launch
 from bridge.spark.session import command_session, driver_of, told
-from bridge.verify import comparison, source_table
+from bridge.sync.table_reading import Pace
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
+    from bridge.verify import comparison
     from protocol.lsn import Lsn
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
@@ -130,7 +131,7 @@ def collect(  # noqa: PLR0913 - options
                     subscription,
                     Published.read(subscription, publisher, log.get(subscription.name), filter_server),
                     running=lambda: not repaired and lock.is_running(config.state_dir),
-                    pace=source_table.Pace(max_rate),
+                    pace=Pace(max_rate),
                     patience_s=patience_s,
                     shown=shown,
                     repaired=repaired,

@@ -5,7 +5,6 @@ One connection reads, range by range, so that the server has one statement of ou
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from psycopg import sql as psql
 
 from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.table_reading import BlockRange, block_ranges, copy_statement, select_statement, where_clause
+from bridge.sync.table_reading import BlockRange, Pace, block_ranges, copy_statement, select_statement, where_clause
 from bridge.verify import comparison, tables
 from bridge.verify.window import UNCHANGED, TableWindow, Texts
 
@@ -27,26 +26,6 @@ _HASH: Final = "pgbridge_row_hash"
 _NUMBER: Final = "pgbridge_number"
 _SELECTS_AT_ONCE: Final = 100
 _CHARACTERS_AT_ONCE: Final = 1 << 23
-
-
-@dataclass(slots=True)
-class Pace:
-    """Keeps reading to a rate.
-
-    Attributes:
-        max_rate: Bytes of the server's tables a second; None for no limit.
-        sleep: Waits.
-        now_s: A clock.
-    """
-
-    max_rate: float | None = None
-    sleep: Callable[[float], None] = time.sleep
-    now_s: Callable[[], float] = time.monotonic
-
-    def read(self, read_bytes: float, seconds: float) -> None:
-        """Wait until bytes that were read in some seconds are within the rate."""
-        if self.max_rate is not None and (rest_s := read_bytes / self.max_rate - seconds) > 0:
-            self.sleep(rest_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +89,7 @@ class SourceTable:
         inner = select_statement(self.table.published, [*key, *named, f"{self.table.source_hash} AS h"])
         sums = ", ".join(f"sum({name})" for name in ("h", *numbers))
         for blocks in self._ranges(extent, read):
-            of_range = where_clause(self.table.published.row_filters, blocks)
+            of_range = where_clause(self.table.published.row_filters, blocks.condition)
             statement = (
                 f"SELECT {self.table.source_bucket('h', bits)} AS b, count(*), {sums} "
                 f"FROM ({inner}{of_range} OFFSET 0) AS r{where} GROUP BY 1"  # OFFSET 0: the hash is computed once
@@ -136,7 +115,7 @@ class SourceTable:
             # the key's hash is computed of rows in these buckets only
             hashed = (
                 f"SELECT {self.table.source_key} AS {_KEY}, {_HASH} FROM "
-                f"({inner}{where_clause(self.table.published.row_filters, blocks)} OFFSET 0) AS r "
+                f"({inner}{where_clause(self.table.published.row_filters, blocks.condition)} OFFSET 0) AS r "
                 f"WHERE {self.table.in_source_buckets(_HASH, buckets, bits)}"
             )
             statement = (
@@ -150,7 +129,7 @@ class SourceTable:
     def with_keys(self, keys: Iterable[Sequence[int]]) -> Counter[tuple[str, int]]:
         """The same of rows with some keys, which an index finds."""
         statement = select_statement(self.table.published, [self.table.source_key, self.table.source_hash])
-        where = where_clause(self.table.published.row_filters, also=self.table.source_among(keys))
+        where = where_clause(self.table.published.row_filters, self.table.source_among(keys))
         return Counter((key, int(hashed)) for key, hashed in self.source.query(f"{statement}{where}"))
 
     def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
@@ -175,7 +154,7 @@ class SourceTable:
         inner = select_statement(self.table.published, [f"{self.table.source_key} AS {_KEY}", *names])
         wanted = ",".join(keys)
         among = self.table.source_among(numbers) if numbers else ""
-        where = where_clause(self.table.published.row_filters, also=among)
+        where = where_clause(self.table.published.row_filters, among)
         return self._texts(_KEY, f"({inner}{where}) AS r WHERE {_KEY} = ANY ('{{{wanted}}}')")
 
     def ended_texts(
@@ -201,7 +180,7 @@ class SourceTable:
         """
         listed = ", ".join(f"'{key}'" for key in keys)
         wanted = f"({self.table.source_key}) = ANY (ARRAY[{listed}]::text[])"
-        return copy_statement(select, self.table.published.row_filters, BlockRange(), wanted)
+        return copy_statement(select, self.table.published.row_filters, wanted)
 
     def ended(
         self, window: TableWindow, rows: Mapping[Texts, list[object] | None]

@@ -23,7 +23,7 @@ from bridge.lake.source import as_frame
 from bridge.lake.writes import merge_into
 from bridge.runtime.errors import VerifyError
 from bridge.spark import outcome, session
-from bridge.sync import copy_reader, table_reading
+from bridge.sync import copy_reader
 from bridge.targets.location import quoted, sql_name
 from bridge.targets.target import TargetColumn
 from bridge.verify.comparison import Buckets, Difference, bucket_sums
@@ -187,7 +187,7 @@ def repair(
         application_name=f"{subscription.name}_verify",
         snapshot=source.export(),
         unrepresentable=subscription.unrepresentable,
-        ranges=[table_reading.BlockRange()],
+        ranges=[""],
         columns=[
             TargetColumn(column.name, replace(column.type, arrow=column.target, place=column.place))
             for column in table.columns

@@ -20,7 +20,7 @@ from bridge.snapshots.point_in_time import TableAt, version_at
 from bridge.sync.copy_reader import key_of
 from bridge.verify.comparison import Verdict
 from bridge.verify.source import Source
-from bridge.verify.source_table import Pace, SourceTable
+from bridge.verify.source_table import SourceTable
 from bridge.verify.table_comparison import TableComparison
 from bridge.verify.tables import VerifiedColumn, VerifiedTable, row_hash
 from bridge.verify.target import TargetVersion, hashing_session, repair
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bridge.apply.published import Published
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
+    from bridge.sync.table_reading import Pace
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25

@@ -31,7 +31,7 @@ from bridge.service import subscriber
 from bridge.spark import session
 from bridge.sync import tablesync
 from bridge.sync.copy_reader import copy_rows
-from bridge.sync.table_reading import BlockRange, copy_statement
+from bridge.sync.table_reading import copy_statement
 from bridge.targets.target import target_field, target_schema
 from tests.simulation.lake import MemoryLake, MemorySession, Version
 
@@ -243,7 +243,7 @@ def in_memory() -> Iterator[MemoryTables]:
 
     @contextmanager
     def copied(_: Any, spec: CopySpec, *__: object) -> Iterator[list[pa.RecordBatch]]:
-        batches = list(copy_rows(spec, copy_statement(spec.select, spec.row_filters, BlockRange())))
+        batches = list(copy_rows(spec, copy_statement(spec.select, spec.row_filters)))
         yield batches or [pa.RecordBatch.from_pylist([], spec.schema)]
 
     def commits(_: Any, path: str, latest: int) -> Any:

@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
 from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
@@ -28,9 +29,10 @@ from bridge.lake.location import read_table
 from bridge.lake.schema import has_variant, stored_column
 from bridge.lake.source import arrow_source
 from bridge.lake.table_facts import only_vectors, properties_now
-from bridge.lake.transaction import RowCounter, Transaction, transaction
+from bridge.lake.transaction import Transaction, transaction
 from bridge.lake.writes import overwrite_where
 from bridge.spark.outcome import SPARK_ERRORS
+from bridge.spark.session import java_class
 from bridge.targets.location import quoted
 
 if TYPE_CHECKING:
@@ -224,3 +226,25 @@ def _rows_of_keys(effects: DataFrame, before: DataFrame, keyed: KeyedTarget, val
         stays = F.col(mark) & ~F.col("begins")
         columns[i] = F.when(stays, F.col(f"old_{i}")).otherwise(columns[i]).alias(keyed.names[i])
     return left.select(*columns).coalesce(1)
+
+
+class RowCounter:
+    """Counts rows in the query that a commit writes, as Delta's MERGE counts its own. Each task that counts writes."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
+        metrics = java_class(spark, "org.apache.spark.sql.execution.metric.SQLMetrics")
+        self._metric = metrics.createMetric(context, "rows")
+
+    def counting(self, condition: Column) -> Column:
+        """A condition that every row meets; evaluating it counts the rows that meet the other one."""
+        convert = java_class(self._spark, "org.apache.spark.sql.classic.ExpressionUtils")
+        every, those = (convert.expression(column._jc) for column in (F.lit(True), condition))  # noqa: SLF001
+        counting = java_class(self._spark, "org.apache.spark.sql.delta.metric.ConditionalIncrementMetric")
+        return ClassicColumn(convert.column(counting(every, those, self._metric)))
+
+    @property
+    def rows(self) -> int:
+        """How many there were, once the commit is made."""
+        return int(self._metric.value())

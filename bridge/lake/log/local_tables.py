@@ -13,7 +13,7 @@ import json
 import os
 import re
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -30,7 +30,7 @@ from bridge.lake.log.local_log import (
 from bridge.runtime import errors, process, remedies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 _MANY = 200
 """With more new files than this, one syncfs takes less time than an fsync of each."""
@@ -92,22 +92,42 @@ class LocalTables:
             if not begun:
                 begin()
                 begun = True
-            try:
+            with _told(folder):
                 # what is committed from here on is left to the next call
                 new = None if flushed is None or now is None else _new_files(folder, flushed, now)
                 if _syncfs_tells() and (new is None or len(new) > _MANY):
                     _flush_file_system(folder)
                 else:
                     _flush(folder, _files(folder) if new is None else new, folders_above=new is None)
-            except OSError as error:
-                raise errors.StateError(
-                    f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
-                    hint="check the disk; what pgbridge wrote last is written again, to new files. The kernel may have "
-                    "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
-                    f"repair: {remedies.resync('SUB', 'TABLE')}",
-                ) from error
             if now is not None:
                 self._flushed[folder] = now
+
+    def flush_files(self, path: str, files: Iterable[str]) -> None:
+        """Flush data files of a table that no version has yet; raises as `flush`.
+
+        Args:
+            files: Delta's `add` actions, in JSON.
+        """
+        place = self._place_of(path)
+        folder = None if place is None else local_folder(place)
+        if folder is not None:
+            names = [f"{folder}/{name}" for action in files for name in _named_in(action)]
+            with _told(folder):
+                _flush(folder, _with_checksums(names), folders_above=False)
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Tell an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.StateError(
+            f"{error.filename or folder} cannot be made durable: {error.strerror or error}",
+            hint="check the disk; what pgbridge wrote last is written again, to new files. The kernel may have "
+            "dropped what others wrote at the time, as an OPTIMIZE: then copy the table again after the "
+            f"repair: {remedies.resync('SUB', 'TABLE')}",
+        ) from error
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -144,20 +164,30 @@ def _new_files(folder: Path, before: _Flushed, now: _Flushed) -> set[str] | None
             return None
         names = (file.name for file in log.glob("*.checkpoint.*") if file.name[:20].isdigit())
         files.update(f"{log}/{name}" for name in names if int(name[:20]) > before.checkpoint)
+    return _with_checksums(files)
+
+
+def _with_checksums(files: Collection[str]) -> set[str]:
+    """Files, and those in which Hadoop keeps their checksums."""
     hidden = (path.rpartition("/") for path in files)
-    return files | {f"{parent}/.{name}.crc" for parent, _, name in hidden if not name.startswith(".")}
+    return {*files, *(f"{parent}/.{name}.crc" for parent, _, name in hidden if not name.startswith("."))}
 
 
 def _named(entry: Path) -> Iterator[str]:
     """The files that a version adds, relative to the table; a clone's are another table's."""
     for line in entry.read_text(encoding="utf-8").split("\n"):  # a text in it may have other ends of lines
         key = line[:KEY_CHARACTERS]
-        action = json.loads(line) if '"add"' in key or '"cdc"' in key else {}
-        for file in action.values():
-            if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
-                yield unquote(file["path"])
-            if (vector := file.get("deletionVector")) and vector["storageType"] == "u":
-                yield _vector_file(vector["pathOrInlineDv"])
+        if '"add"' in key or '"cdc"' in key:
+            yield from _named_in(line)
+
+
+def _named_in(action: str) -> Iterator[str]:
+    """The files that an `add` or `cdc` action names."""
+    for file in json.loads(action).values():
+        if not urlsplit(file["path"]).scheme and not file["path"].startswith("/"):
+            yield unquote(file["path"])
+        if (vector := file.get("deletionVector")) and vector["storageType"] == "u":
+            yield _vector_file(vector["pathOrInlineDv"])
 
 
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from bridge.lake.commit.replace import RowCounter
 from bridge.lake.ddl import create_table
 from bridge.lake.location import read_table
 from bridge.lake.log.local_log import entry_of
 from bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
 from bridge.lake.table import table_version
 from bridge.lake.table_facts import read_facts
-from bridge.lake.transaction import RowCounter, can_begin, transaction
+from bridge.lake.transaction import can_begin, can_stage, transaction
 from bridge.lake.writes import append_rows, commit_nothing
 from bridge.spark.session import fork, java_class
 from protocol.lsn import Lsn
@@ -45,7 +48,9 @@ def test_tables_of_catalogs_and_object_stores_have_none(spark, path):
     assert can_begin(spark, path)
     assert can_begin(spark, f"file://{path}")
     assert not can_begin(spark, "s3a://bucket/t")
-    assert not can_begin(spark, "lake.public.t")
+    assert can_stage(spark, "s3a://bucket/t")
+    for can in (can_begin, can_stage):
+        assert not can(spark, "catalog:lake.public.t")
 
 
 def test_it_counts_what_it_writes_and_is_left_out_the_second_time(spark, path):
@@ -234,3 +239,49 @@ def test_after_a_checkpoint_the_snapshot_begins_with_it(spark, tmp_path):
     with transaction(spark, path) as begun:
         assert begun._begun.snapshot().logSegment().checkpointProvider().version() == 8
         assert begun.read_version == 10
+
+
+# --- Rows that are written to data files beforehand, which one commit adds.
+
+
+def test_staged_files_are_in_no_version_before_one_replaces_all_rows_by_theirs(spark, path):
+    before = spark.range(3).collect()
+    with transaction(spark, path) as begun:
+        files = begun.stage(spark.range(100, 102).select("id"))
+    with transaction(spark, path, {"maxRecordsPerFile": "1"}) as begun:
+        files += begun.stage(spark.range(200, 202).coalesce(1).select("id"))
+    assert table_version(spark, path) == 1
+    assert len(read_table(spark, path).collect()) > len(before)
+    with transaction(spark, path, stamp_options(STAMP)) as begun:
+        assert len(files) >= 3
+        assert all(map(begun.has_file, files))
+        begun.overwrite_by(files, STAMP)
+    assert sorted(row.id for row in read_table(spark, path).collect()) == [100, 101, 200, 201]
+    with transaction(spark, path, stamp_options(STAMP)) as begun:
+        begun.overwrite_by(files[:1], STAMP)
+    assert table_version(spark, path) == 2, "Delta has the stamp"
+    later = replace(STAMP, end_lsn=Lsn(STAMP.end_lsn + 1))
+    with transaction(spark, path, stamp_options(later)) as begun:
+        begun.overwrite_by(files, later)
+    assert sorted(row.id for row in read_table(spark, path).collect()) == [100, 101, 200, 201], "of the same files"
+    row = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()[0]
+    assert (row.version, row.operation, row.userMetadata) == (3, "WRITE", later.user_metadata)
+
+
+def test_a_staged_file_that_is_gone(spark, path):
+    with transaction(spark, path) as begun:
+        (file,) = begun.stage(spark.range(1).coalesce(1).select("id"))
+        Path(path, json.loads(file)["add"]["path"]).unlink()
+        assert not begun.has_file(file)
+
+
+def test_staged_files_after_another_writers_commit(spark, path):
+    """The commit fails as any overwrite does, and is tried again."""
+    with transaction(spark, path) as begun:
+        files = begun.stage(spark.range(1).select("id"))
+    with transaction(spark, path) as begun:
+        other = threading.Thread(target=append_rows, args=(spark.range(7, 8), path))
+        other.start()
+        other.join()
+        with pytest.raises(PySparkException, match="CONCURRENT"):
+            begun.overwrite_by(files, STAMP)

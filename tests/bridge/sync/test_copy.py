@@ -16,9 +16,10 @@ from pyspark.errors import PySparkException
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.runtime.errors import SyncError
-from bridge.sync import copy, table_reading
+from bridge.sync import copy
 from bridge.sync.copy import copied_rows, read_on_executors
-from bridge.sync.copy_reader import CopyOrder, copy_spec
+from bridge.sync.copy_reader import copy_spec
+from bridge.sync.key_order import CopyOrder
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def spec_of(publisher, name, snapshot, unrepresentable="error"):
         application_name="copy",
         snapshot=snapshot,
         unrepresentable=unrepresentable,
-        ranges=(table_reading.BlockRange(),),
+        ranges=("",),
     )
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from bridge.receive.publisher import Publisher as Server
 from bridge.runtime.errors import PublisherError, VerifyError
+from bridge.sync.table_reading import Pace
 from bridge.verify import source_table
 from bridge.verify.source import Source
-from bridge.verify.source_table import Pace, SourceTable
+from bridge.verify.source_table import SourceTable
 from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable, row_hash
 from bridge.verify.window import Window
 from protocol.lsn import Lsn

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.receive.publisher import Publisher
-from bridge.sync import copy_reader
-from bridge.sync.copy_reader import LEAST_BYTES, MOST_BYTES, CopyOrder
+from bridge.sync import key_order
+from bridge.sync.key_order import LEAST_BYTES, MOST_BYTES, CopyOrder
 
 TYPES = {"id": pa.string(), "n": pa.int64(), "ratio": pa.float64()}
 
@@ -35,7 +35,7 @@ def test_parts_are_in_the_order_of_spark():
     """UTF-8 bytes, whatever the server's collation; then each part sorted makes all of it sorted."""
     chosen = random.Random(5)
     values = ["".join(chosen.choice("aAzZ _äß€😀") for _ in range(chosen.randrange(4))) for _ in range(300)]
-    order = CopyOrder("id", copy_reader._bounds(values[:50], 7, texts=True))
+    order = CopyOrder("id", key_order._bounds(values[:50], 7, texts=True))
     parts = order.part_of(pa.array(values)).to_pylist()
     by_part = sorted(zip(parts, (value.encode() for value in values), strict=True))
     assert [value for _, value in by_part] == sorted(value.encode() for value in values)
@@ -46,14 +46,15 @@ def test_parts_are_in_the_order_of_spark():
     ("values", "parts", "bounds"),
     [
         (["1", "2", "3", "4", "5"], 2, (3,)),
-        (["9", "10", "11", "-1", "0"], 100, (0, 9, 10)),
+        (["9", "10", "11", "-1", "0"], 100, tuple(range(11))),
+        (["-9223372036854775808", "9223372036854775807"], 4, (-(1 << 62) - 1, -1, (1 << 62) - 1)),
         (["1", "2"], 5, ()),
         (["7"], 5, ()),
         (["1", "2", "3", "4", "5"], 1, ()),
     ],
 )
 def test_bounds_divide_evenly(values, parts, bounds):
-    assert copy_reader._bounds(values, parts, texts=False) == bounds
+    assert key_order._bounds(values, parts, texts=False) == bounds
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def ordered(publisher):
         with Publisher(publisher.conninfo, application_name="test") as server:
             relid = server.connection.execute("SELECT %s::regclass::oid", [f"public.{table}"]).fetchone()
             assert relid is not None
-            return copy_reader.copy_order(
+            return key_order.copy_order(
                 server, relid[0], {name: TYPES[name] for name in key}, table_bytes=size, parts=parts
             )
 
@@ -112,5 +113,5 @@ def test_a_role_that_sees_no_statistics_copies_rows_as_they_come(publisher):
     for role, seen in (("none", True), ("pg_signal_backend", False)):
         conninfo = f"{publisher.conninfo} options='-c role={role}'"
         with Publisher(conninfo, application_name="test") as server:
-            found = copy_reader.copy_order(server, relid, {"id": pa.string()}, table_bytes=MOST_BYTES, parts=2)
+            found = key_order.copy_order(server, relid, {"id": pa.string()}, table_bytes=MOST_BYTES, parts=2)
             assert (found is not None) == seen

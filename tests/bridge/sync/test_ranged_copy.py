@@ -1,0 +1,213 @@
+"""A large table is copied by ranges of its key; a copy that is cut short goes on, and the table is as the source."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bridge.catalog import copied_ranges
+from bridge.runtime import faults
+from bridge.sync import key_order
+from tests.oracle.delta import differences
+from tests.oracle.native import DatabaseRows
+
+RANGES = 8
+ROWS = 4000
+SETUP = f"""
+CREATE TABLE t (id bigint PRIMARY KEY, note text, large text);
+ALTER TABLE t ALTER large SET STORAGE EXTERNAL;
+INSERT INTO t SELECT 10 * g, 'copied', repeat(md5(g::text), 100) FROM generate_series(1, {ROWS}) g;
+ANALYZE t;
+CREATE PUBLICATION pub FOR TABLE t;
+"""
+FREE = f"SELECT g AS id FROM generate_series(-500, {10 * ROWS}) g WHERE NOT EXISTS (SELECT FROM t WHERE id = g)"
+OF_EACH_RANGE = f"""
+INSERT INTO t SELECT id, 'new', 'x' FROM ({FREE}) f ORDER BY random() LIMIT 50;
+UPDATE t SET note = note || '+' WHERE random() < 0.1;
+DELETE FROM t WHERE random() < 0.05;
+UPDATE t SET id = new.id, large = 'moved'
+  FROM (SELECT id, row_number() OVER (ORDER BY random()) FROM t) old
+       JOIN (SELECT id, row_number() OVER (ORDER BY random()) FROM ({FREE}) f) new USING (row_number)
+ WHERE t.id = old.id AND row_number <= 100;
+"""
+"""Rows change in all ranges, and move between any two of them; all of what has moved is sent."""
+
+
+@pytest.fixture(autouse=True)
+def ranged(monkeypatch):
+    """Every table is copied by ranges."""
+    monkeypatch.setattr(key_order, "LEAST_RANGED_BYTES", 0)
+    monkeypatch.setattr(key_order, "_LEAST_RANGE_BYTES", 8192)
+    monkeypatch.setattr(key_order, "_RANGES", (RANGES, RANGES))
+
+
+@pytest.fixture
+def life(publisher, pipeline, spark, monkeypatch):
+    """A subscription, whose copy can be cut short."""
+    bridge = pipeline()
+    read: list[str] = []
+    stop_after: list[int] = []
+    lock = threading.Lock()
+    workers = []
+    make = bridge.worker
+
+    def worker(**arguments):
+        workers.append(make(**arguments))
+        return workers[-1]
+
+    def reached(point: str) -> None:
+        with lock:
+            if point == "range_copied":
+                read.append(point)
+                if stop_after and len(read) >= stop_after[-1]:
+                    workers[-1].stop()
+
+    bridge.worker = worker
+    monkeypatch.setattr(faults, "reach", reached)
+
+    @contextmanager
+    def cut_short(ranges: int):
+        stop_after.append(len(read) + ranges)
+        bridge.catch_up()
+        yield
+        stop_after.clear()
+
+    def equal(table="t") -> bool:
+        bridge.catch_up()
+        return differences(spark, bridge.path(table), DatabaseRows(publisher.conninfo), table) == []
+
+    return SimpleNamespace(bridge=bridge, read=read, cut_short=cut_short, equal=equal)
+
+
+def ranges(life):
+    return copied_ranges.read(life.bridge.catalog, life.bridge.subscription.name, ("public", "t"))
+
+
+def copies(life):
+    return [commit for commit in life.bridge.commits("t") if commit.get("txn", {}).get("appId", "").endswith("/copy")]
+
+
+def test_an_undisturbed_copy_is_one_commit(publisher, life):
+    publisher.execute(SETUP)
+    assert life.equal()
+    assert len(life.read) == RANGES
+    assert len(copies(life)) == 1
+    assert ranges(life) is None
+    publisher.execute(OF_EACH_RANGE)
+    assert life.equal()
+
+
+def test_a_copy_that_is_cut_short_goes_on(publisher, life):
+    """Rows change in every range, and move between them, after each attempt; nothing is read twice."""
+    publisher.execute(SETUP)
+    for number in (1, 3, 2):
+        with life.cut_short(number):
+            publisher.execute(OF_EACH_RANGE)
+            assert life.bridge.state("t") == "d"
+            assert life.bridge.rows("t") == [], "readers see no part of a copy"
+            assert sum(each.lsn is not None for each in ranges(life).ranges) == len(life.read)
+    assert life.equal()
+    assert len(life.read) == RANGES
+    assert len(copies(life)) == 1
+    publisher.execute(OF_EACH_RANGE)
+    assert life.equal()
+    assert life.bridge.state("t") == "r"
+    assert ranges(life) is None
+
+
+def test_a_stream_that_is_cut_short_before_it_has_passed_the_last_snapshot(publisher, life):
+    """The ranges are known to the next one, which begins where the table is."""
+    publisher.execute(SETUP)
+    with life.cut_short(4):
+        publisher.execute(OF_EACH_RANGE)
+    life.bridge.subscription = life.bridge.subscription.model_copy(
+        update={"batch": life.bridge.subscription.batch.model_copy(update={"max_rows": 1})}
+    )
+    worker = life.bridge.worker()
+    worker.origin_advanced = worker.stop
+    worker.thread.start()
+    worker.thread.join()
+    assert ranges(life) is not None
+    publisher.execute(OF_EACH_RANGE)
+    assert life.equal()
+    assert len(life.read) == RANGES
+
+
+WAYS = {
+    "a row with a large value that is not sent": f"UPDATE t SET id = -id WHERE id = {10 * ROWS}",
+    "another identity": (
+        "UPDATE t SET note = id::text; CREATE UNIQUE INDEX i ON t (note); ALTER TABLE t ALTER note SET NOT NULL; "
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX i; UPDATE t SET id = id + 1000000 WHERE id = 70; "
+        "ALTER TABLE t REPLICA IDENTITY DEFAULT; DROP INDEX i"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_told_by_range_is_copied_afresh(publisher, life, way):
+    publisher.execute(SETUP)
+    with life.cut_short(RANGES // 2):
+        publisher.execute(WAYS[way])
+    assert life.equal()
+    assert len(life.read) > RANGES
+    publisher.execute(OF_EACH_RANGE)
+    assert life.equal()
+
+
+ANEW = {
+    "a column": ("ALTER TABLE t ADD other int DEFAULT 7", 0),
+    "truncated": ("TRUNCATE t; INSERT INTO t VALUES (5, 'only', 'one')", RANGES),
+    "a row filter": ("ALTER PUBLICATION pub SET TABLE t WHERE (id > 0)", RANGES),
+}
+
+
+@pytest.mark.parametrize("what", ANEW)
+def test_a_table_that_is_another_one_begins_anew(publisher, life, what):
+    """By ranges; or at once, where the Delta table gets other columns."""
+    change, most = ANEW[what]
+    publisher.execute(SETUP)
+    with life.cut_short(3):
+        publisher.execute(change)
+    assert life.equal()
+    assert len(life.read) <= 3 + most
+
+
+def test_files_that_are_gone_are_read_again(publisher, life):
+    """As after a VACUUM that keeps nothing."""
+    publisher.execute(SETUP)
+    with life.cut_short(3):
+        done = [each for each in ranges(life).ranges if each.files]
+        name = json.loads(done[0].files[0])["add"]["path"]
+        Path(life.bridge.path("t"), name).unlink()
+    assert life.equal()
+    assert len(life.read) == RANGES + 1
+
+
+def test_a_table_whose_rows_do_not_lie_in_order_is_copied_at_once(publisher, life):
+    publisher.execute(SETUP + "CREATE TABLE u AS SELECT id FROM t ORDER BY md5(id::text);")
+    publisher.execute("ALTER TABLE u ADD PRIMARY KEY (id); ANALYZE u; ALTER PUBLICATION pub ADD TABLE u")
+    assert life.equal("u")
+    assert len(life.read) == RANGES
+
+
+def test_keys_that_are_uuids(publisher, life):
+    publisher.execute(
+        "CREATE TABLE t (id uuid PRIMARY KEY, note text); INSERT INTO t "
+        "SELECT (lpad(to_hex(g), 8, '0') || '-0000-4000-8000-000000000000')::uuid, 'copied' "
+        "FROM generate_series(1, 4000) g; ANALYZE t; CREATE PUBLICATION pub FOR TABLE t"
+    )
+    change = (
+        "UPDATE t SET note = note || '+' WHERE random() < 0.1; DELETE FROM t WHERE random() < 0.05;"
+        "UPDATE t SET id = gen_random_uuid() WHERE random() < 0.05; INSERT INTO t SELECT gen_random_uuid(), 'new' "
+        "FROM generate_series(1, 50)"
+    )
+    for number in (2, 3):
+        with life.cut_short(number):
+            publisher.execute(change)
+    assert life.equal()
+    assert len(life.read) == RANGES
