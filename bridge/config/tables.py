@@ -69,7 +69,7 @@ class Workers(BaseModel):
         wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
         catalog_check_s: How often what is published is compared with what is followed.
-        max_copy_rate_bytes_s: How much all copies together read a second, in COPY's format; None for no limit.
+        max_copy_rate_bytes_s: How much all copies together read a second, in COPY's format; 0 for no limit.
     """
 
     model_config = _STRICT
@@ -78,7 +78,7 @@ class Workers(BaseModel):
     wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
     catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
-    max_copy_rate_bytes_s: int | None = Field(default=None, ge=1)
+    max_copy_rate_bytes_s: int = Field(default=0, ge=0)
 
 
 class Alerts(BaseModel):

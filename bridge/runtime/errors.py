@@ -20,7 +20,7 @@
           RangesDiffer      it was copied in parts that a change of the stream does not fit; it is copied afresh
       StoreError            the object store of a Delta table does not answer, or refuses
       TargetBusy            other writers' commits to a Delta table were in the way every time; nothing was committed
-      SyncError             a table's copy was cut short; it starts again
+      SyncError             a table's copy was cut short; the next attempt goes on
         TableAltered        the table was altered or rewritten just before
         TableAhead          a table has what the server lost; it is copied afresh
       EndsSpark             a copy or a batch has ended Spark's JVM too often; it is not begun
@@ -213,7 +213,7 @@ class TargetBusy(BridgeError):
 
 
 class SyncError(BridgeError):
-    """A table's copy did not finish; the next attempt starts it again."""
+    """A table's copy did not finish; the next attempt goes on, or starts it again."""
 
     retry = True
 

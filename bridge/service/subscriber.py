@@ -124,7 +124,7 @@ class SubscriptionWorker(StreamWorker):
         return not self._status.enabled()
 
     def stop(self) -> None:
-        """End after the current batch. A copy and maintenance are cut short; a copy starts again at the next start."""
+        """End after the current batch. A copy and maintenance are cut short; the next start goes on."""
         self._stop.set()
         if self._copying:
             session.interrupt(self._spark)
@@ -201,7 +201,7 @@ class SubscriptionWorker(StreamWorker):
     def _is_no_failure(self, error: Exception) -> bool:
         """Whether an error is no failure of the subscription: it was stopped, or Spark ended."""
         if self._stop.is_set() and (self._copying or isinstance(error, errors.SyncError)):
-            self._log.info("the copy was cut short; it starts again at the next start", reason=str(error))
+            self._log.info("the copy was cut short; the next start goes on", reason=str(error))
             return True
         driver = session.driver_of(self._spark)
         if (lost := driver.lost(error)) is None:

@@ -333,7 +333,7 @@ class TableSync:
     def _max_rate(self, ranges: int) -> float | None:
         """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
         workers = self._subscription.workers
-        if workers.max_copy_rate_bytes_s is None:
+        if not workers.max_copy_rate_bytes_s:
             return None
         return workers.max_copy_rate_bytes_s / workers.max_sync_workers / min(ranges, MOST_CONNECTIONS)
 

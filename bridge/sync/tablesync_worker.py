@@ -115,7 +115,7 @@ class TableSyncWorker(StreamWorker):
         return catalog.subscription(catalog_rows.sync_name(subscription)) is not None
 
     def stop(self) -> None:
-        """End after the current batch. A copy is cut short, and starts again at the next start."""
+        """End after the current batch. A copy is cut short; the next start goes on."""
         self._stop.set()
         if not self._streams:
             session.interrupt(self._spark)

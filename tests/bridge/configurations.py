@@ -43,7 +43,13 @@ DEFAULTS = {
         "commit_interval_s": 0.0,
     },
     "target": {"jsonb": "string", "adopt": False, "maintenance": "created", "vacuum_retention_h": 168},
-    "workers": {"max_sync_workers": 2, "wal_receiver_timeout_s": 60, "retry_max_s": 60, "catalog_check_s": 60},
+    "workers": {
+        "max_sync_workers": 2,
+        "wal_receiver_timeout_s": 60,
+        "retry_max_s": 60,
+        "catalog_check_s": 60,
+        "max_copy_rate_bytes_s": 0,
+    },
     "alerts": {"retained_bytes": 10 << 30, "slot_left_s": 3600},
 }
 """The keys that `SHOP` does not have."""

@@ -185,8 +185,9 @@ SCENES: Final[dict[str, type[Scene]]] = {
 
 LEFT_OUT: Final = frozenset(
     {*faults.LARGE_POINTS, *faults.MAINTENANCE_POINTS, *faults.MAINTENANCE_UNDO_POINTS, *faults.RECOVERY_POINTS}
+    | {*faults.RANGED_COPY_POINTS}
 )  # points of tables with many rows or files, which `tests.bridge.apply.test_maintenance_spark` makes: no position;
-# and of recoveries (`test_takeover`)
+# of recoveries (`test_takeover`); and of large copies (`tests.bridge.sync.test_ranged_copy`)
 
 
 def killed(life: Lives, server: ForkedServer) -> None:

@@ -16,11 +16,11 @@ from bridge.catalog import refresh, reset
 from bridge.lake.commit import messages, restore
 from bridge.runtime import faults
 from bridge.runtime.errors import PublisherError, StateError, TakenOver, TargetError
-from bridge.sync import tablesync
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import _RESTORE
 from tests.faults.test_takeover import Undone, recovered
+from tests.oracle.memory_tables import MemoryTables
 
 FIRST = matrix.SCHEMA + "CREATE PUBLICATION pub FOR TABLE a, b"
 
@@ -85,17 +85,17 @@ def test_the_copies_of_a_subscription_that_begins_afresh(lives, others, private_
     other = others(lives, life, server)
     reset.start_afresh(life.bridge.catalog, life.name, {("public", "a"), ("public", "b")})
     server.drop_slot("forked")
-    replace, stood = vars(tablesync)["overwrite_rows"], list[str]()
+    replace, stood = MemoryTables.replace, list[str]()
 
-    def overwrite(rows, path, stamp, **more):
+    def overwrite(tables, rows, path, stamp, **more):
         if not stood:
             stood.append(path)
             other.take_over("a", "b")
             server.execute(matrix.each(matrix.CHANGES))
             other.equal("a", "b")
-        replace(rows, path, stamp, **more)
+        replace(tables, rows, path, stamp, **more)
 
-    monkeypatch.setattr(tablesync, "overwrite_rows", overwrite)
+    monkeypatch.setattr(MemoryTables, "replace", overwrite)
     error = life.live()
     assert isinstance(error, TakenOver), repr(error)
     server.execute(matrix.each(matrix.LAST))
@@ -111,9 +111,9 @@ def test_the_copy_of_an_added_table(lives, others, private_server, monkeypatch):
     other = others(lives, life, server)
     server.execute("ALTER PUBLICATION pub ADD TABLE c")
     refresh.ask(life.bridge.catalog, life.name, [None], copy_data=True)
-    replace, begun, over, stood = vars(tablesync)["overwrite_rows"], threading.Event(), threading.Event(), list[str]()
+    replace, begun, over, stood = MemoryTables.replace, threading.Event(), threading.Event(), list[str]()
 
-    def overwrite(rows, path, stamp, **more):
+    def overwrite(tables, rows, path, stamp, **more):
         if path.endswith("/c") and not stood:
             assert begun.wait(20)
             stood.append(path)
@@ -121,7 +121,7 @@ def test_the_copy_of_an_added_table(lives, others, private_server, monkeypatch):
             server.execute("INSERT INTO c VALUES (50, 'after'); UPDATE c SET v = 'new' WHERE id = 1")
             other.equal("a", "b", "c")
             over.set()
-        replace(rows, path, stamp, **more)
+        replace(tables, rows, path, stamp, **more)
 
     def passing(here):
         if here == "refresh_taken":
@@ -130,7 +130,7 @@ def test_the_copy_of_an_added_table(lives, others, private_server, monkeypatch):
             begun.set()
             over.wait(60)
 
-    monkeypatch.setattr(tablesync, "overwrite_rows", overwrite)
+    monkeypatch.setattr(MemoryTables, "replace", overwrite)
     error = life.live(until=lambda: False, on_passing=passing)
     assert isinstance(error, TakenOver), repr(error)
     server.execute("INSERT INTO c VALUES (51, 'later')")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bridge.catalog.manifest import Due
     from bridge.evolution.alterations import Alteration
     from bridge.lake.log.stamp import CommitStamp
-    from bridge.sync.copy_reader import CopySpec
+    from bridge.sync.copy import TableCopy
     from bridge.targets.target import TargetColumn, TargetSchema
 
     Rows = list[dict[str, Any]]
@@ -241,10 +241,11 @@ def in_memory() -> Iterator[MemoryTables]:
     """Have the subscriptions of this process write to tables in memory, whose session this gives."""
     tables = MemoryTables()
 
-    @contextmanager
-    def copied(_: Any, spec: CopySpec, *__: object) -> Iterator[list[pa.RecordBatch]]:
+    def copy_at_once(_: object, copy: TableCopy, stamp: CommitStamp) -> None:
+        spec = copy.spec
         batches = list(copy_rows(spec, copy_statement(spec.select, spec.row_filters)))
-        yield batches or [pa.RecordBatch.from_pylist([], spec.schema)]
+        rows = batches or [pa.RecordBatch.from_pylist([], spec.schema)]
+        tables.replace(rows, copy.rel.path, stamp, columns_too=copy.columns_too)
 
     def commits(_: Any, path: str, latest: int) -> Any:
         return tables.lake.commits(path, latest)
@@ -280,12 +281,8 @@ def in_memory() -> Iterator[MemoryTables]:
             "read_table": lambda spark, path: mock.Mock(isEmpty=lambda: not spark.arrow(path).num_rows),
             "make_table": lambda spark, rel, made, *_: spark.make(rel.path, made),
             "layout_of": lambda *_: NO_LAYOUT,
-            "copied_rows": copied,
-            "stored_rows": lambda rows, _: rows,
-            "copied_rows_as": lambda _, rows, __: rows,
-            "overwrite_rows": lambda rows, path, stamp, *, columns_too, **_: tables.replace(
-                rows, path, stamp, columns_too=columns_too
-            ),
+            "ranges_of": lambda *_: None,
+            "copy_at_once": copy_at_once,
         },
         manifest_table: {"table_in": lambda _: Manifests(tables.lake)},
         standby: {"table_in": lambda _: Manifests(tables.lake)},

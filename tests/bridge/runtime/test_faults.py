@@ -65,6 +65,6 @@ def test_every_point_stands_in_the_source():
     }
     points = [*faults.FAULT_POINTS, *faults.UNDO_POINTS, *faults.SCHEMA_POINTS, *faults.REFRESH_POINTS]
     points += [*faults.LARGE_POINTS, *faults.MAINTENANCE_POINTS, *faults.MAINTENANCE_UNDO_POINTS]
-    points += faults.RECOVERY_POINTS
+    points += [*faults.RECOVERY_POINTS, *faults.RANGED_COPY_POINTS]
     assert reached == set(points)
     assert len(reached) == len(points)

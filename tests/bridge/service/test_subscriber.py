@@ -214,7 +214,7 @@ def test_stopped_while_the_slot_waits(publisher, memory_pipeline):
     "on_executors", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["here", "on executors"]
 )
 def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
-    """It is cut short, which is no error, and starts again at the next start."""
+    """It is cut short, which is no error; the next start goes on."""
     if on_executors:
         monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(

@@ -139,7 +139,7 @@ def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publishe
             both.wait()
         overwrite_rows(rows, path, stamp, **options)
 
-    monkeypatch.setattr("bridge.sync.tablesync.overwrite_rows", meet)
+    monkeypatch.setattr("bridge.sync.copy.overwrite_rows", meet)
     bridge = pipeline(workers__max_sync_workers=3, disable_on_error=True)
     with pytest.raises(BridgeError, match='cannot copy table "public.bad"'):
         bridge.catch_up()

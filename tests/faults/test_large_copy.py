@@ -1,0 +1,65 @@
+"""A large table's copy is killed again and again while its rows change; hardly a row is read twice."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.bridge.made_daemon import command, wait_until
+
+ROWS = 20_000_000
+KILLS = 5
+SETUP = f"""
+CREATE TABLE t (id bigint PRIMARY KEY, note text, large text);
+INSERT INTO t SELECT 10 * g, md5(g::text), NULL FROM generate_series(1, {ROWS}) g;
+CREATE PUBLICATION pub FOR TABLE t;
+"""
+CHANGES = f"""
+INSERT INTO t SELECT 10 * g + %s, 'new', NULL FROM generate_series(1, {ROWS}, {ROWS // 1000}) g;
+UPDATE t SET note = note || '+' WHERE id IN (SELECT 10 * g FROM generate_series(3, {ROWS}, {ROWS // 1000}) g);
+DELETE FROM t WHERE id IN (SELECT 10 * g + 20 * %s FROM generate_series(5, {ROWS}, {ROWS // 1000}) g);
+UPDATE t SET id = 10 * {ROWS} - id + %s, large = 'moved'
+ WHERE id IN (SELECT 10 * g FROM generate_series(%s, {ROWS} - 1000, {ROWS // 1000}) g);
+"""
+"""In each part of the table; rows move from either half to the other."""
+
+
+def ranges_read(bridge) -> int:
+    with closing(sqlite3.connect(f"file:{bridge.folder}/state/catalog.sqlite?mode=ro", uri=True)) as db:
+        try:
+            return int(db.execute("SELECT count(lsn) FROM copied_range").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_copy_that_is_killed_five_times(publisher, daemon, capsys):
+    publisher.execute(SETUP)
+    publisher.execute("VACUUM ANALYZE t")
+    ((sequential, by_index),) = publisher.query("SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables")
+    bridge = daemon()
+    began_s, held_bytes = time.monotonic(), 0
+    for number in range(1, KILLS + 1):
+        before = ranges_read(bridge) if number > 1 else 0
+        bridge.start()
+        wait_until(lambda least=before + 5: ranges_read(bridge) >= least, 300)
+        bridge.kill()
+        publisher.execute(CHANGES % (number, number, number, 100 * number))
+        ((held,),) = publisher.query(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots"
+        )
+        held_bytes = max(held_bytes, held)
+    assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+    took_s = time.monotonic() - began_s
+    ((later, fetched),) = publisher.query("SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables")
+    read = later - sequential + fetched - by_index
+    with capsys.disabled():
+        sys.stdout.write(f"\n{read / ROWS:.3f} copies read, {held_bytes >> 20} MiB of WAL held, {took_s:.0f} s\n")
+    assert read <= 1.2 * ROWS
+    result = command(bridge, "verify", "sub")
+    assert result.returncode == 0, result.stdout + result.stderr
