@@ -26,7 +26,7 @@ from bridge.spark.session import driver_of, java_class, scala_object
 from bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -256,22 +256,39 @@ class Transaction:
 
     def overwrite_by(self, files: Sequence[str], stamp: CommitStamp) -> None:
         """Replace all rows by those of files that were staged, unless the table has the stamp."""
-        app_id, version = stamp.txn_app_id_in_delta, stamp.txn_version
-        if self._begun.txnVersion(app_id) >= version:  # whoever commits with it meanwhile is met
+        if not self._lacks(stamp):
             return
         convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
         before = convert.asJava(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
         there = {before.get(number).path(): before.get(number) for number in range(before.size())}
         new = {json.loads(file)["add"]["path"]: file for file in files}
-        actions = java_class(self._spark, "java.util.ArrayList")()
-        for path in there.keys() - new.keys():
-            actions.add(there[path].remove())
-        from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
-        actions.add(from_json(json.dumps({"txn": {"appId": app_id, "version": version}})))
-        for path in new.keys() - there.keys():  # of a copy that was cut short after its commit, it has all
-            actions.add(from_json(new[path]))
-        no_tags = self._begun.metadata().configuration().empty()
-        self._commit(convert.asScala(actions).toSeq(), self._operation(self._modes.Overwrite), no_tags)
+        removed = [there[path].remove() for path in there.keys() - new.keys()]
+        # of a copy that was cut short after its commit, the table has all files
+        added = [self._action(new[path]) for path in new.keys() - there.keys()]
+        self._commit_actions([*removed, self._stamp_action(stamp), *added], self._modes.Overwrite)
+
+    def commit_nothing(self, stamps: Iterable[CommitStamp]) -> None:
+        """Have the table have stamps, by a commit with those that it lacks and with the options' user metadata."""
+        lacking = [self._stamp_action(stamp) for stamp in stamps if self._lacks(stamp)]
+        if lacking:
+            self._commit_actions(lacking, self._modes.Append)
+
+    def _lacks(self, stamp: CommitStamp) -> bool:
+        """Whether the table does not have a stamp; whoever commits with it meanwhile is met."""
+        return int(self._begun.txnVersion(stamp.txn_app_id_in_delta)) < stamp.txn_version
+
+    def _stamp_action(self, stamp: CommitStamp) -> Any:
+        return self._action(json.dumps({"txn": {"appId": stamp.txn_app_id_in_delta, "version": stamp.txn_version}}))
+
+    def _action(self, action: str) -> Any:
+        return java_class(self._spark, f"{_DELTA}.actions.Action").fromJson(action)
+
+    def _commit_actions(self, actions: Iterable[Any], mode: Any) -> None:
+        together = java_class(self._spark, "java.util.ArrayList")()
+        for action in actions:
+            together.add(action)
+        sequence = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asScala(together).toSeq()
+        self._commit(sequence, self._operation(mode), self._begun.metadata().configuration().empty())
 
     def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
         """Delete rows by their places, and add others, in a commit that looks like a MERGE.

@@ -47,9 +47,17 @@ def _transacted(
     return fits
 
 
-def commit_nothing(spark: SparkSession, path: str, schema: StructType, stamp: CommitStamp) -> None:
-    """Make an empty commit with this stamp, outside of `stamped`; Delta leaves it out if the table has the stamp."""
-    append_rows(spark.createDataFrame([], schema), path, stamp_options(stamp))
+def commit_nothing(spark: SparkSession, path: str, schema: StructType, *stamps: CommitStamp) -> None:
+    """Make an empty commit with these stamps, outside of `stamped`, or several; Delta leaves out what the table has.
+
+    The user metadata is the first stamp's; of several commits, each has its own.
+    """
+    if transaction.can_stage(spark, path):
+        with transaction.transaction(spark, path, stamp_options(stamps[0])) as begun:
+            begun.commit_nothing(stamps)
+        return
+    for stamp in stamps:
+        append_rows(spark.createDataFrame([], schema), path, stamp_options(stamp))
 
 
 def overwrite_where(rows: DataFrame, path: str, condition: str) -> None:

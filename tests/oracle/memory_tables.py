@@ -250,8 +250,9 @@ def in_memory() -> Iterator[MemoryTables]:
     def commits(_: Any, path: str, latest: int) -> Any:
         return tables.lake.commits(path, latest)
 
-    def commit_nothing(spark: MemoryTables, path: str, _: object, stamp: CommitStamp) -> None:
-        spark.put(path, *spark._content(path), stamp)
+    def commit_nothing(spark: MemoryTables, path: str, _: object, *stamps: CommitStamp) -> None:
+        for stamp in stamps:
+            spark.put(path, *spark._content(path), stamp)
 
     def history_of(_: Any, path: str, *__: object) -> History:
         return History(path, lambda latest: tables.lake.commits(path, latest))

@@ -127,8 +127,7 @@ def restore_tables(
 def fence_table(spark: SparkSession, path: str, *fences: CommitStamp, log: FilteringBoundLogger | None = None) -> None:
     """Keep late commits out of a table, if it exists, by empty ones with their stamps."""
     if (schema := written_schema(spark, path)) is not None:
-        for fence in fences:
-            retry_commit(partial(commit_nothing, spark, path, schema, fence), path, log)
+        retry_commit(partial(commit_nothing, spark, path, schema, *fences), path, log)
 
 
 def _history(spark: SparkSession, path: str) -> History:

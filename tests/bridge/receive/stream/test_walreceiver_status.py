@@ -76,6 +76,7 @@ def test_last_status_update_while_the_server_sends(stream, publisher, monkeypatc
     """Within a transaction it reads nothing, and it would not read the update of a connection that is closed on it."""
     if over == "libpq":
         monkeypatch.setattr(walreceiver, "copy_both", lambda connection, _: copy_both.LibpqCopyBoth(connection))
+    monkeypatch.setattr(walreceiver, "_END_S", PATIENCE_S)
     stream.again(stream.start_lsn)
     receiver, send = stream.receiver, stream.receiver._send_status
     monkeypatch.setattr(receiver, "_send_status", lambda: send() if receiver._stop.is_set() else None)
