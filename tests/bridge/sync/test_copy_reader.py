@@ -6,11 +6,13 @@ import pickle
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
+from bridge.receive.connection import connect
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection
 from bridge.runtime.errors import PublisherError
@@ -150,3 +152,31 @@ def read_locked_table(publisher, published, snapshot):
         types=[],
     )
     return list(read_range(spec, 0))
+
+
+def test_a_copy_keeps_to_its_rate(publisher, monkeypatch):
+    """What is read is told to the pace before the next is."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)")
+    told: list[tuple[float | None, float]] = []
+    monkeypatch.setattr(
+        copy_reader,
+        "Pace",
+        lambda max_rate: SimpleNamespace(read=lambda size_bytes, seconds: told.append((max_rate, size_bytes))),
+    )
+    with connect(publisher.conninfo, application_name="test") as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        ((snapshot,),) = connection.execute("SELECT pg_export_snapshot()")
+        spec = replace(
+            SPEC,
+            conninfo=publisher.conninfo,
+            snapshot=snapshot,
+            select="SELECT id FROM public.t",
+            row_filters=[],
+            ranges=[""],
+            columns=[("id", 23, -1)],
+            types=[],
+            max_rate=5.0,
+        )
+        assert sum(batch.num_rows for batch in read_range(spec, 0)) == 1000
+    assert {rate for rate, _ in told} == {5.0}
+    assert sum(size_bytes for _, size_bytes in told) >= 1000 * 10

@@ -92,16 +92,6 @@ def copies(life):
     return [commit for commit in life.bridge.commits("t") if commit.get("txn", {}).get("appId", "").endswith("/copy")]
 
 
-def test_an_undisturbed_copy_is_one_commit(publisher, life):
-    publisher.execute(SETUP)
-    assert life.equal()
-    assert len(life.read) == RANGES
-    assert len(copies(life)) == 1
-    assert ranges(life) is None
-    publisher.execute(OF_EACH_RANGE)
-    assert life.equal()
-
-
 def test_a_copy_that_is_cut_short_goes_on(publisher, life):
     """Rows change in every range, and move between them, after each attempt; nothing is read twice."""
     publisher.execute(SETUP)
@@ -120,6 +110,7 @@ def test_a_copy_that_is_cut_short_goes_on(publisher, life):
     assert ranges(life) is None
 
 
+@pytest.mark.soak  # `tests.bridge.catalog.test_copied_ranges` has the catalog's part
 def test_a_stream_that_is_cut_short_before_it_has_passed_the_last_snapshot(publisher, life):
     """The ranges are known to the next one, which begins where the table is."""
     publisher.execute(SETUP)
@@ -138,6 +129,12 @@ def test_a_stream_that_is_cut_short_before_it_has_passed_the_last_snapshot(publi
     assert len(life.read) == RANGES
 
 
+def first_of(cases):
+    """The first of them, and the others among the long tests."""
+    first, *others = cases
+    return [first, *(pytest.param(case, marks=pytest.mark.soak) for case in others)]
+
+
 WAYS = {
     "a row with a large value that is not sent": f"UPDATE t SET id = -id WHERE id = {10 * ROWS}",
     "another identity": (
@@ -148,7 +145,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", first_of(WAYS))
 def test_what_cannot_be_told_by_range_is_copied_afresh(publisher, life, way):
     publisher.execute(SETUP)
     with life.cut_short(RANGES // 2):
@@ -160,13 +157,13 @@ def test_what_cannot_be_told_by_range_is_copied_afresh(publisher, life, way):
 
 
 ANEW = {
-    "a column": ("ALTER TABLE t ADD other int DEFAULT 7", 0),
     "truncated": ("TRUNCATE t; INSERT INTO t VALUES (5, 'only', 'one')", RANGES),
+    "a column": ("ALTER TABLE t ADD other int DEFAULT 7", 0),
     "a row filter": ("ALTER PUBLICATION pub SET TABLE t WHERE (id > 0)", RANGES),
 }
 
 
-@pytest.mark.parametrize("what", ANEW)
+@pytest.mark.parametrize("what", first_of(ANEW))
 def test_a_table_that_is_another_one_begins_anew(publisher, life, what):
     """By ranges; or at once, where the Delta table gets other columns."""
     change, most = ANEW[what]
@@ -188,13 +185,20 @@ def test_files_that_are_gone_are_read_again(publisher, life):
     assert len(life.read) == RANGES + 1
 
 
-def test_a_table_whose_rows_do_not_lie_in_order_is_copied_at_once(publisher, life):
+def test_undisturbed_copies(publisher, life):
+    """One by ranges; the other at once, because its rows do not lie in the key's order."""
     publisher.execute(SETUP + "CREATE TABLE u AS SELECT id FROM t ORDER BY md5(id::text);")
     publisher.execute("ALTER TABLE u ADD PRIMARY KEY (id); ANALYZE u; ALTER PUBLICATION pub ADD TABLE u")
     assert life.equal("u")
+    assert life.equal()
     assert len(life.read) == RANGES
+    assert len(copies(life)) == 1
+    assert ranges(life) is None
+    publisher.execute(OF_EACH_RANGE)
+    assert life.equal()
 
 
+@pytest.mark.soak
 def test_keys_that_are_uuids(publisher, life):
     publisher.execute(
         "CREATE TABLE t (id uuid PRIMARY KEY, note text); INSERT INTO t "
