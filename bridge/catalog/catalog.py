@@ -517,14 +517,13 @@ class Catalog:
     @staticmethod
     def _ready_rels(db: sqlite3.Connection, name: str) -> None:
         """Make synchronised tables ready once the origin has passed their position."""
+        passed = "max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)"
         db.execute(
-            "UPDATE subscription_rel SET state = 'r' WHERE subscription = ?1 AND state = 's' "
-            "AND max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)",
-            (name,),
+            f"UPDATE subscription_rel SET state = 'r' WHERE subscription = ?1 AND state = 's' AND {passed}", (name,)
         )
-        db.execute(
+        db.execute(  # after a recovery a table may be r that is to become s
             "DELETE FROM copied_range WHERE subscription = ?1 AND (namespace, name) IN "
-            "(SELECT namespace, name FROM subscription_rel WHERE subscription = ?1 AND state = 'r')",
+            f"(SELECT namespace, name FROM subscription_rel WHERE subscription = ?1 AND state = 'r' AND {passed})",
             (name,),
         )
 

@@ -53,7 +53,11 @@ def test_ranges_of_several_snapshots_are_joined(started):
 def test_they_are_forgotten_once_the_origin_has_passed_them(started):
     read(started, 0x200, 0x300, 0x300)
     copied_ranges.finish(started, "shop", KEY)
-    started.put_rel("shop", replace(T1, state="s", lsn=Lsn(0x300), position=Lsn(0x200)))
+    rel = replace(T1, state="r", lsn=Lsn(0x300), position=Lsn(0x200))
+    started.put_rel("shop", rel)  # as a recovery puts it back
+    assert started.advance_origin("shop", Lsn(0x240))
+    assert bounds(started) is not None
+    started.put_rel("shop", replace(rel, state="s"))
     assert started.advance_origin("shop", Lsn(0x250))
     assert bounds(started) is not None
     assert started.advance_origin("shop", Lsn(0x300))
