@@ -141,7 +141,7 @@ class BatchUndo:
         """The tables of a batch, or those at these paths, with their positions before it; and its messages."""
         of_messages = self._of_messages(intent)
         # a copy, or an earlier attempt, may have brought a table beyond the batch's start
-        positions = {rel.path: max(rel.since_lsn, intent.start_lsn) for rel in self._catalog.rels(self._subscription)}
+        positions = {rel.path: max(rel.whole_lsn, intent.start_lsn) for rel in self._catalog.rels(self._subscription)}
         if paths is None:
             # an earlier version did not record them
             paths = {*(positions if intent.tables is None else intent.tables), *of_messages}

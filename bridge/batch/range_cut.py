@@ -89,8 +89,12 @@ class RangeCut:
         if at is None or not (in_identity or (operations == INSERT).all()):
             raise self._differs(target, f'the replica identity lacked its column "{self.column}"')
         has_old = table["old"].to_numpy() != NO_OLD
-        new, old = self._passes(table, f"new_{at}", f"old_{at}", rows, firsts)
-        passed, become = what_becomes(operations, has_old, old, new)
+        new, old = _values(table, f"new_{at}"), _values(table, f"old_{at}")
+        filled = pc.coalesce(new, old), pc.coalesce(old, new)
+        if filled[0].null_count:
+            raise self._differs(target, f'its column "{self.column}" was NULL in a row')
+        new_passes, old_passes = (rows >= firsts[range_of(each, self.bounds)] for each in filled)
+        passed, become = what_becomes(operations, has_old, old_passes, new_passes)
         arrived = (operations == UPDATE) & (become == INSERT) & passed
         if arrived.any() and any(_marked(table, name, arrived) for name in _unchanged(table)):
             raise self._differs(target, "a row got another key, and the stream lacks values of it")
@@ -101,13 +105,6 @@ class RangeCut:
             f'table "{target.qualified_name}" was copied in parts, and between them {why}',
             (target.namespace, target.name),
         )
-
-    def _passes(self, table: pa.Table, new: str, old: str, rows: Ints, firsts: Ints) -> tuple[Bools, Bools]:
-        """Whether each change counts for its new row, and for its old one; a row that lacks one has the other's."""
-        both = [_values(table, new), _values(table, old)]
-        filled = [pc.coalesce(first, second) for first, second in (both, both[::-1])]
-        new_passes, old_passes = (rows >= firsts[range_of(each, self.bounds)] for each in filled)
-        return new_passes, old_passes
 
 
 def _values(table: pa.Table, name: str) -> pa.Array:

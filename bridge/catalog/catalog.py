@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bridge.catalog import catalog_rows, commits, schema
-from bridge.catalog.catalog_rows import REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
+from bridge.catalog.catalog_rows import AHEAD_OF_2, REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
 from bridge.catalog.database import Database
 from bridge.runtime.errors import StateError
 from bridge.runtime.threads import Together
@@ -254,7 +254,7 @@ class Catalog:
                     f"the origin is already at {Lsn(row[0])}: going back to {remote_lsn} would apply changes again "
                     "that are in the tables"
                 )
-            ahead = "SELECT max(position) FROM subscription_rel WHERE subscription = ? AND position > max(lsn, ?)"
+            ahead = f"SELECT max(position) FROM subscription_rel WHERE subscription = ?1 AND {AHEAD_OF_2}"
             (kept_lsn,) = db.execute(ahead, (name, row[0])).fetchone()
             if kept_lsn is not None:
                 raise StateError(
@@ -431,8 +431,8 @@ class Catalog:
             *owners,
         )
         return [
-            RelRow(namespace, table, state, Lsn(lsn), path, relid, Lsn(position), *others)
-            for namespace, table, state, lsn, path, relid, position, *others in rows
+            RelRow(space, name, state, Lsn(lsn), path, relid, Lsn(position), timeline, waits, since_s, Lsn(first_lsn))
+            for space, name, state, lsn, path, relid, position, timeline, waits, since_s, first_lsn in rows
         ]
 
     def rels_by_name(self, *owners: str) -> dict[tuple[str, str], RelRow]:
@@ -517,15 +517,13 @@ class Catalog:
     @staticmethod
     def _ready_rels(db: sqlite3.Connection, name: str) -> None:
         """Make synchronised tables ready once the origin has passed their position."""
-        passed = "max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)"
-        db.execute(
-            f"UPDATE subscription_rel SET state = 'r' WHERE subscription = ?1 AND state = 's' AND {passed}", (name,)
-        )
-        db.execute(  # after a recovery a table may be r that is to become s
-            "DELETE FROM copied_range WHERE subscription = ?1 AND (namespace, name) IN "
-            f"(SELECT namespace, name FROM subscription_rel WHERE subscription = ?1 AND state = 'r' AND {passed})",
-            (name,),
-        )
+        passed = "subscription = ?1 AND max(lsn, position) <= (SELECT remote_lsn FROM origin WHERE subscription = ?1)"
+        db.execute(f"UPDATE subscription_rel SET state = 'r' WHERE {passed} AND state = 's'", (name,))
+        # after a recovery a table may be r that is to become s
+        ended = f"{passed} AND state = 'r' AND first_lsn > 0"
+        ranges = f"(namespace, name) IN (SELECT namespace, name FROM subscription_rel WHERE {ended})"
+        db.execute(f"DELETE FROM copied_range WHERE subscription = ?1 AND {ranges}", (name,))
+        db.execute(f"UPDATE subscription_rel SET first_lsn = 0 WHERE {ended}", (name,))
 
     # --- errors ------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ class RelRow:
 
     Attributes:
         lsn: Where the table joined the subscription's stream, by a copy or a hand-over (`srsublsn`).
+        first_lsn: Of a copy with ranges under several snapshots (`bridge.catalog.copied_ranges`): the first one's, from
+            which on the stream brings changes; `lsn` is the last one's. 0 for any other.
         position: What the Delta table's own log says, as last seen: the table has the transactions that committed
             before it. 0 if it has not been seen, or has no commit of the subscription.
         timeline: The timeline that both are on; None if that is not known.
@@ -78,6 +80,7 @@ class RelRow:
     timeline: int | None = None
     waits: str | None = None
     waits_since_s: float | None = None
+    first_lsn: Lsn = INVALID
 
     @property
     def follows(self) -> bool:
@@ -86,8 +89,13 @@ class RelRow:
 
     @property
     def since_lsn(self) -> Lsn:
-        """The table has the transactions that committed before it."""
+        """The table has nothing from after it, and the transactions that committed before it, but for `whole_lsn`."""
         return max(self.lsn, self.position)
+
+    @property
+    def whole_lsn(self) -> Lsn:
+        """The table has the transactions that committed before it; of a range it may have later ones."""
+        return max(self.first_lsn or self.lsn, self.position)
 
     @property
     def qualified_name(self) -> str:
@@ -95,10 +103,12 @@ class RelRow:
         return f"{self.namespace}.{self.name}"
 
 
-REL_COLUMNS: Final = "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since"
+REL_COLUMNS: Final = "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since, first_lsn"
 """The columns of `subscription_rel` in the order of `RelRow`'s fields."""
 REL_VALUES: Final = ", ".join("?" for _ in REL_COLUMNS.split(", "))
 """Their parameters."""
+AHEAD_OF_2: Final = "position > max(iif(first_lsn > 0, first_lsn, lsn), ?2)"
+"""The condition that a table has transactions beyond an LSN, the second parameter, of a batch and not of its copy."""
 
 
 @dataclass(frozen=True, slots=True)

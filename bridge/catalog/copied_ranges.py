@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bridge.catalog.catalog_rows import sync_name
+from bridge.runtime.errors import StateError
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from bridge.catalog.catalog import Catalog
     from bridge.catalog.catalog_rows import RelRow
@@ -102,12 +103,14 @@ def begin(catalog: Catalog, name: str, table: tuple[str, str], copy: RangedCopy)
 
 
 def done(catalog: Catalog, name: str, table: tuple[str, str], number: int, lsn: Lsn, files: Sequence[str]) -> None:
-    """A range is read, and its files are durable."""
+    """A range is read, and its files are durable; a StateError if the copy is another one by now."""
     with catalog.transaction() as db:
-        db.execute(
+        updated = db.execute(
             f"UPDATE copied_range SET lsn = ?, files = ? WHERE {_OF_TABLE} AND number = ?",
             (lsn, json.dumps(files), name, *table, number),
         )
+        if updated.rowcount != 1:
+            raise StateError(f'the ranges of table "{".".join(table)}" were forgotten while it was copied')
 
 
 def finish(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
@@ -127,17 +130,25 @@ def finish(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
             _delete(db, name, [table])
 
 
+def are_read(catalog: Catalog, name: str) -> bool:
+    """Whether ranges of copies that are not done were read."""
+    return bool(catalog.rows("SELECT 1 FROM copied_range WHERE subscription = ? AND files IS NOT NULL LIMIT 1", name))
+
+
 def forget(db: sqlite3.Connection, subscription: str, tables: Collection[tuple[str, str]]) -> None:
     """Forget the ranges of tables of a subscription, or of its tablesync worker: they are copied otherwise, or gone."""
     for owner in (subscription, sync_name(subscription)):
         _delete(db, owner, tables)
 
 
-def hand_over(db: sqlite3.Connection, subscription: str, lsn: Lsn) -> None:
-    """The tablesync worker's tables, which have all up to an LSN, become the subscription's."""
-    db.execute(
-        "UPDATE copied_range SET subscription = ?1, lsn = max(lsn, ?3) WHERE subscription = ?2 AND files IS NULL",
-        (subscription, sync_name(subscription), lsn),
+def hand_over(db: sqlite3.Connection, subscription: str, rels: Iterable[RelRow], lsn: Lsn) -> None:
+    """Tables of the tablesync worker, which have all up to an LSN, become the subscription's."""
+    sync, given = sync_name(subscription), {(rel.namespace, rel.name): rel for rel in rels}
+    _delete(db, subscription, given)
+    _delete(db, sync, [name for name, rel in given.items() if not rel.first_lsn])
+    db.executemany(
+        f"UPDATE copied_range SET subscription = ?, lsn = max(lsn, ?) WHERE {_OF_TABLE}",
+        [(subscription, lsn, sync, *name) for name in given],
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.catalog import copied_ranges
 from bridge.track.position import Held, Position, ServerHistory
 from protocol.lsn import INVALID, Lsn
 
@@ -75,7 +74,7 @@ def ahead_of_origin(catalog: Catalog, name: str) -> list[RelRow]:
     remote_lsn = catalog.remote_lsn(name) or INVALID
     rels = (rel for rel in catalog.rels(name) if rel.waits is None)
     beyond = (rel for rel in rels if rel.position > remote_lsn)
-    return [rel for rel in beyond if rel.position > min(copied_ranges.lsns(catalog, name, rel), default=rel.lsn)]
+    return [rel for rel in beyond if rel.position > (rel.first_lsn or rel.lsn)]
 
 
 def fence_lsn(catalog: Catalog, subscription: str) -> Lsn:

@@ -225,11 +225,16 @@ class Manifest:
 
     def rels(self, name: str) -> list[RelRow]:
         """The tables."""
+        firsts: dict[tuple[str, str], Lsn] = {}
+        for owner, namespace, table, *_, lsn in self.tables.get(_OF_UNFINISHED_COPY, []):
+            if owner == name:
+                firsts[namespace, table] = min(Lsn(lsn), firsts.get((namespace, table), Lsn(lsn)))
         return [
             RelRow(
                 *(row["namespace"], row["name"], row["state"], Lsn(row["lsn"]), row["path"], row["relid"]),
                 waits=row["waits"],
                 waits_since_s=row["waits_since"],
+                first_lsn=firsts.get((row["namespace"], row["name"]), INVALID),
             )
             for row in self._of("subscription_rel", name)
         ]
@@ -267,6 +272,12 @@ def put_back(
         if table == "subscription":  # before its tables, which join at the origin
             begun = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]
             db.executemany("INSERT INTO origin (subscription, remote_lsn, timeline) VALUES (?, ?, ?)", begun)
+    names = "(subscription, namespace, name)"
+    first_of = f"SELECT min(lsn) FROM copied_range WHERE {names} = (r.subscription, r.namespace, r.name)"
+    db.executemany(
+        f"UPDATE subscription_rel AS r SET first_lsn = coalesce(({first_of}), 0) WHERE subscription = ?",
+        [(subscription,), (sync_name(subscription),)],
+    )
     db.execute(
         "UPDATE manifest SET written = 1, changed = changed + 1, generation = ?2 WHERE subscription = ?1",
         (subscription, generation),

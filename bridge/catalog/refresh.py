@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from bridge.catalog import copied_ranges
-from bridge.catalog.catalog_rows import FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
+from bridge.catalog.catalog_rows import AHEAD_OF_2, FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
 from bridge.catalog.followed import forget
 from bridge.runtime.errors import StateError
 from protocol.lsn import INVALID, Lsn
@@ -192,14 +192,22 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
         # nor while a table is ahead of the others, of a batch that was cut short
         batch = db.execute(
             "SELECT 1 FROM batch WHERE subscription = ?1 UNION ALL "
-            "SELECT 1 FROM subscription_rel WHERE subscription = ?1 AND position > max(lsn, ?2)",
+            f"SELECT 1 FROM subscription_rel WHERE subscription = ?1 AND {AHEAD_OF_2}",
             (sync, sync_lsn),
         ).fetchone()
         if sync_lsn is None or remote_lsn is None or sync_lsn < remote_lsn or batch is not None:
             return []
         (timeline,) = db.execute("SELECT timeline FROM origin WHERE subscription = ?", (sync,)).fetchone()
         copied = [rel for rel in catalog.rels(sync) if rel.state in "fsr"]
-        copied = [replace(rel, lsn=max(rel.lsn, sync_lsn), timeline=timeline) for rel in copied]
+        copied = [
+            replace(
+                rel,
+                lsn=max(rel.lsn, sync_lsn),
+                timeline=timeline,
+                first_lsn=max(rel.first_lsn, sync_lsn) if rel.first_lsn and sync_lsn < rel.lsn else INVALID,
+            )
+            for rel in copied
+        ]
         given = [replace(rel, state="r" if rel.since_lsn <= remote_lsn else "s") for rel in copied]
         if not given:
             return []
@@ -207,7 +215,7 @@ def hand_over(catalog: Catalog, subscription: str) -> list[RelRow]:
         db.execute(f"DELETE FROM rel_column WHERE subscription = ?1 AND relid IN ({moved})", (subscription, sync))
         db.execute("UPDATE rel_column SET subscription = ?1 WHERE subscription = ?2", (subscription, sync))
         _delete(db, sync, [(rel.namespace, rel.name) for rel in given])
-        copied_ranges.hand_over(db, subscription, sync_lsn)
+        copied_ranges.hand_over(db, subscription, given, sync_lsn)
         _put(db, subscription, given)
         db.execute(
             "INSERT OR IGNORE INTO timeline SELECT ?1, timeline, begin_lsn FROM timeline WHERE subscription = ?2",
@@ -252,7 +260,8 @@ def _begin_anew(db: sqlite3.Connection, sync: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("UPDATE subscription SET slot_state = ? WHERE name = ?", (DROPPING, sync))
     db.execute(
-        "UPDATE subscription_rel SET state = 'd', lsn = 0, position = 0, waits = NULL, waits_since = NULL "
+        "UPDATE subscription_rel SET state = 'd', lsn = 0, position = 0, first_lsn = 0, waits = NULL, "
+        "waits_since = NULL "
         "WHERE subscription = ? AND state <> 'i'",
         (sync,),
     )

@@ -401,6 +401,8 @@ _SINCE_22 = (
     ) STRICT
     """,
     *manifest.OF_COPIED_RANGES,
+    # the first snapshot of a table with ranges of several; lsn is the last one's
+    "ALTER TABLE subscription_rel ADD COLUMN first_lsn INTEGER NOT NULL DEFAULT 0",
 )
 
 _SINCE = (

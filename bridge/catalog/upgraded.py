@@ -60,7 +60,7 @@ def follow(catalog: Catalog, name: str, server: ServerHistory, slot_lsn: Lsn) ->
         db.execute("DELETE FROM timeline WHERE subscription = ?", (name,))
         db.execute(
             # their logs have positions of the old server only
-            "UPDATE subscription_rel SET lsn = 0, position = 0, timeline = NULL, "
+            "UPDATE subscription_rel SET lsn = 0, position = 0, first_lsn = 0, timeline = NULL, "
             "state = iif(state = 's', 'r', state) WHERE subscription = ? AND state IN ('s', 'r')",
             (name,),
         )

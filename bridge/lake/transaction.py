@@ -262,9 +262,10 @@ class Transaction:
         before = convert.asJava(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
         there = {before.get(number).path(): before.get(number) for number in range(before.size())}
         new = {json.loads(file)["add"]["path"]: file for file in files}
-        removed = [there[path].remove() for path in there.keys() - new.keys()]
-        # of a copy that was cut short after its commit, the table has all files
-        added = [self._action(new[path]) for path in new.keys() - there.keys()]
+        # of a copy that was cut short after its commit, the table has all files, perhaps with rows deleted since
+        same = {path for path in there.keys() & new.keys() if there[path].deletionVector() is None}
+        removed = [there[path].remove() for path in there.keys() - same]
+        added = [self._action(new[path]) for path in new.keys() - same]
         self._commit_actions([*removed, self._stamp_action(stamp), *added], self._modes.Overwrite)
 
     def commit_nothing(self, stamps: Iterable[CommitStamp]) -> None:

@@ -68,7 +68,7 @@ def _fence(spark: SparkSession, row: SubscriptionRow, origin: Lsn, generation: i
     """Keep it out of one table; returns the epoch of the batch."""
     family = f"{row.txn_app_id}/"
     history = history_of(spark, rel.path, AT_FIRST)
-    history.beyond(max(origin, rel.lsn))
+    history.beyond(max(origin, rel.whole_lsn))
     epoch = max(row.epoch, history.least_epoch(family))
     if epoch >= generation << EPOCH_BITS:
         raise errors.TakenOver(

@@ -266,7 +266,7 @@ class _Recovery:
 
     def _look(self, origin: Lsn, rel: RelRow) -> _Table:
         history = history_of(self._spark, rel.path, fence.AT_FIRST)
-        beyond = history.beyond(max(origin, rel.lsn))
+        beyond = history.beyond(max(origin, rel.whole_lsn))
         written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
         return _Table(rel, beyond, written_ms)
 

@@ -14,7 +14,7 @@ import json
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bridge.catalog import copied_ranges
 from bridge.lake.log.stamp import stamp_options
@@ -42,24 +42,71 @@ if TYPE_CHECKING:
     from protocol.lsn import Lsn
 
 
-def ranges_of(
+_ROW_ACTIONS: Final = ("insert", "update", "delete")
+_IDENTITY: Final = "delta.identity."
+"""Begins the names of the properties that Delta keeps an IDENTITY column's numbers in."""
+
+
+class RangedTable(NamedTuple):
+    """A table that is copied by ranges.
+
+    Attributes:
+        copy: Its ranges, with those that earlier attempts have read.
+        layout: The Delta table's metadata when the attempt began (`Transaction.layout`): files depend on it.
+    """
+
+    copy: RangedCopy
+    layout: str
+
+    def check(self, begun: Transaction) -> None:
+        """Raise a SyncError if somebody has changed the Delta table's metadata since."""
+        if begun.layout != self.layout:
+            raise errors.SyncError("the Delta table was altered while rows were copied to it")
+
+
+def ranged_table(
     context: Context, copy: TableCopy, table: PublishedTable, publisher: Publisher, columns: Sequence[ColumnRow]
-) -> RangedCopy | None:
-    """The ranges by which a table is copied, which the catalog has afterwards; None if it is copied at once.
+) -> RangedTable | None:
+    """How a table is copied by ranges, which the catalog has afterwards; None, and no ranges, if it is copied at once.
 
     Args:
         columns: The published table's.
+
+    Raises:
+        PublisherError: The server cannot be asked.
     """
+    name, key = context.name, (copy.rel.namespace, copy.rel.name)
+    ranged = _ranged_table(context, copy, table, publisher, columns) if _can(context, copy, publisher) else None
+    if ranged is None:
+        with context.catalog.transaction() as db:
+            copied_ranges.forget(db, name, [key])
+    return ranged
+
+
+def _can(context: Context, copy: TableCopy, publisher: Publisher) -> bool:
+    """Whether the Delta table takes files that were written beforehand, and the stream has every change of rows."""
+    subscription = context.subscription
+    if copy.mode != "mirror" or copy.columns_too or not can_stage(context.spark, copy.rel.path):
+        return False
+    if subscription.publication_definitions is not None:
+        return False
+    publications = publisher.rows("publications", {"publications": list(subscription.publications)})
+    return all(row[f"pub{action}"] for row in publications for action in _ROW_ACTIONS)
+
+
+def _ranged_table(
+    context: Context, copy: TableCopy, table: PublishedTable, publisher: Publisher, columns: Sequence[ColumnRow]
+) -> RangedTable | None:
     name, key, path, spec = context.name, (copy.rel.namespace, copy.rel.name), copy.rel.path, copy.spec
-    if copy.mode != "mirror" or copy.columns_too or not can_stage(context.spark, path):
-        return None
     known = copied_ranges.read(context.catalog, name, key)
     between = context.catalog.remote_lsn(name) or INVALID, copy.snapshot.consistent_point
     with transaction(context.spark, path) as begun:
-        delta = begun.layout
+        layout = begun.layout
         counting = {each.number for each in known.ranges if _counts(each, between, begun)} if known else set()
-    what = [spec.select, spec.row_filters, spec.columns, spec.unrepresentable, [astuple(column) for column in columns]]
-    where = [copy.lock.filenodes, copy.snapshot.timeline, path, delta]
+    if _IDENTITY in layout:  # each range would begin with the same number
+        return None
+    what = [spec.select, spec.row_filters, spec.columns, spec.key, spec.unrepresentable, [*map(astuple, columns)]]
+    where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout]
     source = hashlib.sha256(json.dumps([*what, *where]).encode()).hexdigest()
     if known is None or known.source != source:
         known = ranged_copy(publisher, table, spec.key, spec.schema, copy.lock, copy.layout, source)
@@ -68,7 +115,7 @@ def ranges_of(
         copied_ranges.begin(context.catalog, name, key, known)
         counting.clear()
     ranges = [each if each.number in counting else replace(each, lsn=None, files=()) for each in known.ranges]
-    return replace(known, ranges=tuple(ranges))
+    return RangedTable(replace(known, ranges=tuple(ranges)), layout)
 
 
 def _counts(each: CopiedRange, between: tuple[Lsn, Lsn], begun: Transaction) -> bool:
@@ -81,17 +128,17 @@ def _counts(each: CopiedRange, between: tuple[Lsn, Lsn], begun: Transaction) -> 
     return each.lsn is not None and first <= each.lsn <= last and all(map(begun.has_file, each.files))
 
 
-def copy_ranges(context: Context, copy: TableCopy, ranges: RangedCopy, local: LocalTables) -> Snapshot:
+def copy_ranges(context: Context, copy: TableCopy, ranged: RangedTable, local: LocalTables) -> Snapshot:
     """Read the ranges that are missing.
 
     Returns:
         The snapshot, as of the first one that a range was read under: the table has all from before that.
 
     Raises:
-        SyncError: The subscription is to stop.
+        SyncError: The subscription is to stop; or somebody has altered the Delta table.
         PySparkException: Spark cannot read a range.
     """
-    rel, spark, catalog = copy.rel, context.spark, context.catalog
+    rel, spark, catalog, ranges = copy.rel, context.spark, context.catalog, ranged.copy
     if len(ranges.missing) < len(ranges.ranges):
         counts = {"ranges": len(ranges.ranges), "missing": len(ranges.missing)}
         context.log.info("table copy goes on", relation=rel.qualified_name, **counts)
@@ -104,6 +151,7 @@ def copy_ranges(context: Context, copy: TableCopy, ranges: RangedCopy, local: Lo
             spec = replace(copy.spec, ranges=[condition_of(ranges, each.number)])
             rows = stored_rows(read_on_executors(spark, spec), copy.variants)
             with transaction(spark, rel.path, {"maxRecordsPerFile": str(copy.lock.rows_per_file)}) as begun:
+                ranged.check(begun)
                 files = begun.stage(rows)
             local.flush_files(rel.path, files)
             lsn = copy.snapshot.consistent_point
@@ -123,20 +171,25 @@ def copy_ranges(context: Context, copy: TableCopy, ranges: RangedCopy, local: Lo
     return replace(copy.snapshot, consistent_point=min(copied_ranges.lsns(catalog, context.name, rel)))
 
 
-def commit_ranges(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
+def commit_ranges(context: Context, copy: TableCopy, ranged: RangedTable, stamp: CommitStamp) -> None:
     """Replace all rows by those of all ranges.
 
     Raises:
-        SyncError: Files of a range are gone; it is read again at the next try.
+        SyncError: Files of a range are gone, or somebody has altered the Delta table; the next try goes on, or starts
+            again.
+        StateError: The catalog does not have all ranges any more.
         TargetBusy: Other writers were in the way.
         PySparkException: Spark cannot commit.
     """
     rel = copy.rel
     known = copied_ranges.read(context.catalog, context.name, (rel.namespace, rel.name))
-    files = [file for each in known.ranges for file in each.files] if known is not None else []
+    if known is None or known.missing:
+        raise errors.StateError(f'the ranges of table "{rel.qualified_name}" were forgotten while it was copied')
+    files = [file for each in known.ranges for file in each.files]
 
     def commit() -> None:
         with transaction(context.spark, rel.path, stamp_options(stamp)) as begun:
+            ranged.check(begun)
             if not all(map(begun.has_file, files)):
                 raise errors.SyncError(
                     f'files of the copy of table "{rel.qualified_name}" were removed before it was done',

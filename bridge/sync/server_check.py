@@ -221,7 +221,7 @@ class OwnPositions:
         """Return the position in a table's log; raises as `table_position`."""
         row = self._catalog.subscription(self._name)
         assert row is not None  # noqa: S101 - the worker has registered it
-        return table_position(self._spark, rel.path, row, catalog_rows.owner_of(self._name), rel.since_lsn)
+        return table_position(self._spark, rel.path, row, catalog_rows.owner_of(self._name), rel.whole_lsn)
 
     def believed(self, rel: catalog_rows.RelRow, position: TablePosition, server: ServerHistory) -> catalog_rows.RelRow:
         """Return a table's row with the position of its own log, which counts.
@@ -267,7 +267,7 @@ class OwnPositions:
         afresh = remedies.resync(catalog_rows.owner_of(self._name), rel.qualified_name)
         ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
         return errors.TargetError(
-            f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.since_lsn} were '
+            f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.whole_lsn} were '
             f"durable in it, but {ends}. It was restored, or put back from a backup",
             hint=f"{again}have the table copied afresh: {afresh}",
         )

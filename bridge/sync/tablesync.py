@@ -45,7 +45,7 @@ from bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from bridge.sync.copy_reader import copy_spec, largest_row
 from bridge.sync.key_order import mirror_order, range_cut
 from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
-from bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranges_of
+from bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranged_table
 from bridge.sync.server_check import OwnPositions
 from bridge.sync.table_reading import TableLock, locked_columns
 from bridge.targets.location import table_location
@@ -307,15 +307,16 @@ class TableSync:
     ) -> tuple[CommitStamp, RelRow]:
         """Copy a table's rows by one commit; returns its stamp, and the table's row from then on."""
         rel, context, snapshot = copy.rel, self._context, copy.snapshot
-        ranges = ranges_of(context, copy, table, publisher, columns)
-        size = copy.lock.size if ranges is None else copy.lock.size.of(len(ranges.missing), len(ranges.ranges))
+        ranged, size = ranged_table(context, copy, table, publisher, columns), copy.lock.size
+        if ranged is not None:
+            size = size.of(len(ranged.copy.missing), len(ranged.copy.ranges))
         try:
             with monitor.watching(copy.spec.application_name, rel.namespace, rel.name, size):
-                if ranges is not None:
-                    snapshot = copy_ranges(context, copy, ranges, self._local)
+                if ranged is not None:
+                    snapshot = copy_ranges(context, copy, ranged, self._local)
                 stamp = self._stamp(snapshot)
-                if ranges is not None:
-                    commit_ranges(context, copy, stamp)
+                if ranged is not None:
+                    commit_ranges(context, copy, ranged, stamp)
                 else:
                     copy_at_once(context, copy, stamp)
         except SPARK_ERRORS as error:
@@ -325,10 +326,11 @@ class TableSync:
                 f'cannot copy table "{rel.qualified_name}": {summary(error)}',
                 hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
             ) from error
-        last_lsn = max([snapshot.consistent_point, *copied_ranges.lsns(self._catalog, context.name, rel)])
-        return stamp, replace(
-            rel, state="f", lsn=last_lsn, position=snapshot.consistent_point, timeline=snapshot.timeline
-        )
+        first_lsn = snapshot.consistent_point
+        last_lsn = max(copied_ranges.lsns(self._catalog, context.name, rel), default=first_lsn)
+        several = first_lsn if first_lsn < last_lsn else INVALID
+        copied = replace(rel, state="f", lsn=last_lsn, position=first_lsn, first_lsn=several)
+        return stamp, replace(copied, timeline=snapshot.timeline)
 
     def _max_rate(self, ranges: int) -> float | None:
         """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
@@ -417,11 +419,10 @@ class TableSync:
             if rel != known:
                 self._catalog.put_rel(name, rel)
             cut = table.cut_identity if table is not None else frozenset()
-            ranges = copied_ranges.read(self._catalog, name, (rel.namespace, rel.name))
+            ranges = copied_ranges.read(self._catalog, name, (rel.namespace, rel.name)) if rel.first_lsn else None
             of_ranges = range_cut(ranges, rel) if ranges is not None else None
-            since_lsn = min(of_ranges.lsns) if of_ranges is not None else rel.since_lsn
             subscribed[rel.namespace, rel.name] = Subscribed(
-                target, since_lsn, cut_identity=cut, relid=relid, cut=of_ranges
+                target, rel.whole_lsn, cut_identity=cut, relid=relid, cut=of_ranges
             )
         return subscribed
 

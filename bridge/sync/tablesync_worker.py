@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from bridge.apply.stream import StreamHistory, recover, stream
 from bridge.apply.stream_worker import StreamWorker
-from bridge.catalog import catalog_rows, refresh
+from bridge.catalog import catalog_rows, copied_ranges, refresh
 from bridge.receive.slot import tablesync_slot
 from bridge.recovery import manifest_table
 from bridge.runtime import errors, faults, log, remedies
@@ -236,7 +236,7 @@ class TableSyncWorker(StreamWorker):
                 return
             refresh.begin_anew(self._catalog, self._owner_name)
         elif self._catalog.remote_lsn(self._name) is not None:
-            anew = not self._any_copied()
+            anew = not (self._any_copied() or copied_ranges.are_read(self._catalog, self._name))
             try:
                 check.look()
             except errors.PublisherError as error:

@@ -282,7 +282,7 @@ def in_memory() -> Iterator[MemoryTables]:
             "read_table": lambda spark, path: mock.Mock(isEmpty=lambda: not spark.arrow(path).num_rows),
             "make_table": lambda spark, rel, made, *_: spark.make(rel.path, made),
             "layout_of": lambda *_: NO_LAYOUT,
-            "ranges_of": lambda *_: None,
+            "ranged_table": lambda *_: None,
             "copy_at_once": copy_at_once,
         },
         manifest_table: {"table_in": lambda _: Manifests(tables.lake)},

@@ -84,6 +84,12 @@ def test_a_row_that_arrives_without_all_of_its_values():
         left([(UPDATE, 15, 5)], [250], unchanged=[0])
 
 
+def test_a_key_that_is_null():
+    """The constraint was dropped for a while: no range has the row."""
+    with pytest.raises(RangesDiffer, match='its column "id" was NULL in a row'):
+        left([(INSERT, None, None)], [250])
+
+
 def test_an_identity_without_the_column():
     assert left([(INSERT, None, 5)], [250], of=relation(is_key=False)) == [INSERT]
     assert left([(UPDATE, 15, 5)], [250], of=relation("f", is_key=False)) == [INSERT]

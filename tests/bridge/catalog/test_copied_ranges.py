@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
-from bridge.catalog import copied_ranges, manifest, refresh
+import pytest
+
+from bridge.catalog import copied_ranges, manifest, refresh, reset
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
 from bridge.catalog.held import ahead_of_origin
+from bridge.runtime.errors import StateError
 from protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1
 
@@ -53,7 +57,7 @@ def test_ranges_of_several_snapshots_are_joined(started):
 def test_they_are_forgotten_once_the_origin_has_passed_them(started):
     read(started, 0x200, 0x300, 0x300)
     copied_ranges.finish(started, "shop", KEY)
-    rel = replace(T1, state="r", lsn=Lsn(0x300), position=Lsn(0x200))
+    rel = replace(T1, state="r", lsn=Lsn(0x300), position=Lsn(0x200), first_lsn=Lsn(0x200))
     started.put_rel("shop", rel)  # as a recovery puts it back
     assert started.advance_origin("shop", Lsn(0x240))
     assert bounds(started) is not None
@@ -62,14 +66,26 @@ def test_they_are_forgotten_once_the_origin_has_passed_them(started):
     assert bounds(started) is not None
     assert started.advance_origin("shop", Lsn(0x300))
     assert bounds(started) is None
+    assert started.rels_by_name("shop")[KEY] == replace(rel, first_lsn=Lsn(0))
 
 
 def test_a_table_is_ahead_from_its_first_snapshot_on(started):
-    read(started, 0x200, 0x300, 0x300)
-    copied_ranges.finish(started, "shop", KEY)
+    """Also for the command that moves the origin."""
     for position, ahead in ((0x200, False), (0x250, True)):
-        started.put_rel("shop", replace(T1, state="s", lsn=Lsn(0x300), position=Lsn(position)))
+        rel = replace(T1, state="s", lsn=Lsn(0x300), position=Lsn(position), first_lsn=Lsn(0x200))
+        started.put_rel("shop", rel)
         assert [rel.name for rel in ahead_of_origin(started, "shop")] == ["t1"] * ahead
+        assert rel.whole_lsn == position
+        with pytest.raises(StateError, match="tables have changes up to 0/250") if ahead else nullcontext():
+            started.set_origin("shop", Lsn(0x210))
+
+
+def test_a_copy_that_another_one_has_replaced(started):
+    read(started, 0x200)
+    with started.transaction() as db:
+        copied_ranges.forget(db, "shop", [KEY])
+    with pytest.raises(StateError, match="were forgotten while it was copied"):
+        copied_ranges.done(started, "shop", KEY, 1, Lsn(0x300), [])
 
 
 def test_they_move_with_the_table_and_go_with_it(started):
@@ -82,11 +98,18 @@ def test_they_move_with_the_table_and_go_with_it(started):
     started.create_origin(sync, Lsn(0x200), "abc", [], 2)
     read(started, 0x200, 0x300, 0x300, name=sync)
     copied_ranges.finish(started, sync, KEY)
-    started.put_rel(sync, replace(anew, state="s", lsn=Lsn(0x300), position=Lsn(0x250)))
+    started.put_rel(sync, replace(anew, state="s", lsn=Lsn(0x300), position=Lsn(0x250), first_lsn=Lsn(0x200)))
     started.advance_origin(sync, Lsn(0x250))
-    refresh.hand_over(started, "shop")
+    started.put_rel(sync, RelRow("public", "other", "d", Lsn(0), "/other"))
+    copied_ranges.begin(started, sync, ("public", "other"), COPY)
+    assert copied_ranges.are_read(started, sync) is False
+    copied_ranges.done(started, sync, ("public", "other"), 0, Lsn(0x260), ["a file"])
+    assert copied_ranges.are_read(started, sync)
+    (given,) = refresh.hand_over(started, "shop")
+    assert (given.lsn, given.first_lsn, given.whole_lsn) == (0x300, 0x250, 0x250)
     assert bounds(started, sync) is None
     assert bounds(started) == [(None, "10", 0x250, ()), ("10", None, 0x300, ())]
+    assert copied_ranges.read(started, "shop", ("public", "other")) is None, "it is copied again"
     refresh.copy_afresh(started, "shop", KEY)
     assert bounds(started) is bounds(started, sync) is None
 
@@ -102,3 +125,19 @@ def test_the_manifest_has_them_once_the_copy_is_done(started):
     copied_ranges.done(started, "shop", KEY, 2, Lsn(0x300), [])
     copied_ranges.finish(started, "shop", KEY)
     assert [row[4:] for row in rows()] == [["id", None, "10", "digest", 0x200], ["id", "10", None, "digest", 0x300]]
+
+
+def test_a_recovery_puts_them_back(started, catalog):
+    read(started, 0x200, 0x300, 0x300)
+    copied_ranges.finish(started, "shop", KEY)
+    started.put_rel("shop", replace(T1, state="s", lsn=Lsn(0x300), position=Lsn(0x200), first_lsn=Lsn(0x200)))
+    document = manifest.due(started, "shop", "boot")
+    assert document is not None
+    known = manifest.Manifest.of(document.document)
+    assert {rel.name: rel.first_lsn for rel in known.rels("shop")} == {"t1": 0x200, "t2": 0}
+    before = bounds(started)
+    reset.forget_rows(catalog, "shop")
+    with catalog.transaction() as db:
+        manifest.put_back(db, "shop", known, {"shop": (Lsn(0x100), 1)}, 1)
+    assert bounds(catalog) == before
+    assert {rel.name: rel.first_lsn for rel in catalog.rels("shop")} == {"t1": 0x200, "t2": 0}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from bridge.catalog import refresh
@@ -42,6 +44,31 @@ def test_one_reads_what_one_has_written(publisher, memory_pipeline):
         assert "Delta has every transaction up to" in said
         ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
         assert lsn in wait(state, bridge.subscription, lsn, 60)
+    finally:
+        end(worker)
+
+
+@pytest.mark.soak
+def test_one_reads_what_one_has_written_in_delta(publisher, pipeline):
+    """Eight clients write and wait at the same time, each reads its own row: a thousand times in all."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline()
+    state = State(config_of(bridge), bridge.catalog, running=False)
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+
+    def client(first: int) -> int:
+        seen = 0
+        with psycopg.connect(publisher.conninfo, autocommit=True) as connection:
+            for number in range(first, 1000, 8):
+                connection.execute("INSERT INTO t VALUES (%s)", (number,))
+                wait(state, bridge.subscription, None, 60)
+                seen += {"id": number} in bridge.rows("t")
+        return seen
+
+    try:
+        with ThreadPoolExecutor(8) as clients:
+            assert sum(clients.map(client, range(8))) == 1000
     finally:
         end(worker)
 
