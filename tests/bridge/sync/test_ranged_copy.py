@@ -128,7 +128,7 @@ def test_a_batch_that_fails_is_undone_in_such_a_table_too(spark, publisher, life
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("change", ["SET TBLPROPERTIES ('a' = 'b')", "ADD COLUMN other int"])
+@pytest.mark.parametrize("change", ["SET TBLPROPERTIES ('a' = 'b')", "ADD CONSTRAINT c CHECK (id < 1000000)"])
 def test_a_delta_table_that_is_altered_meanwhile(spark, publisher, life, change, monkeypatch):
     """Files that were written before do not fit it."""
     publisher.execute(SETUP)
@@ -162,6 +162,21 @@ def test_what_has_no_ranges(spark, publisher, life):
     refresh.ask(life.bridge.catalog, life.bridge.subscription.name, [None], copy_data=True)
     assert life.equal("u")
     assert life.read == []
+
+
+@pytest.mark.soak
+def test_an_added_table_goes_on_under_the_slot_of_its_copy(publisher, life):
+    """And its ranges go with it when the subscription's stream takes it over."""
+    publisher.execute(f"{SETUP}; CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION pub SET TABLE u")
+    assert life.equal("u")
+    publisher.execute("ALTER PUBLICATION pub ADD TABLE t")
+    refresh.ask(life.bridge.catalog, life.bridge.subscription.name, [None], copy_data=True)
+    for number in (2, 3):
+        with life.cut_short(number):
+            publisher.execute(OF_EACH_RANGE + "INSERT INTO u SELECT coalesce(max(id), 0) + 1 FROM u")
+    assert life.equal()
+    assert life.equal("u")
+    assert len(life.read) == RANGES
 
 
 @pytest.mark.soak  # `tests.bridge.catalog.test_copied_ranges` has the catalog's part
