@@ -228,8 +228,7 @@ class Transaction:
             self._begun.readWholeTable()
             # without statistics, as Delta writes it
             files = [json.dumps({"add": {**action["add"], "stats": None}}) for action in last if "add" in action]
-            from_json = java_class(self._spark, f"{_DELTA}.actions.Action").fromJson
-            actions = self._with_others(actions, [from_json(file).remove() for file in files])
+            actions = self._sequence([self._action(file).remove() for file in files], actions)
             write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
         return self._version(self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags()))
 
@@ -240,8 +239,7 @@ class Transaction:
             The files, as `add` actions in JSON, for `overwrite_by`.
         """
         _, written = self._written(rows, self._modes.Append)
-        actions = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(written.actions())
-        return [action for action in _json_of(actions) if "add" in json.loads(action)]
+        return self._added(written.actions())
 
     def has_file(self, file: str) -> bool:
         """Whether a data file is there that was staged: a VACUUM removes it, once it is old."""
@@ -258,8 +256,7 @@ class Transaction:
         """Replace all rows by those of files that were staged, unless the table has the stamp."""
         if not self._lacks(stamp):
             return
-        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
-        before = convert.asJava(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
+        before = self._java(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
         there = {before.get(number).path(): before.get(number) for number in range(before.size())}
         new = {json.loads(file)["add"]["path"]: file for file in files}
         # of a copy that was cut short after its commit, the table has all files, perhaps with rows deleted since
@@ -285,11 +282,8 @@ class Transaction:
         return java_class(self._spark, f"{_DELTA}.actions.Action").fromJson(action)
 
     def _commit_actions(self, actions: Iterable[Any], mode: Any) -> None:
-        together = java_class(self._spark, "java.util.ArrayList")()
-        for action in actions:
-            together.add(action)
-        sequence = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asScala(together).toSeq()
-        self._commit(sequence, self._operation(mode), self._begun.metadata().configuration().empty())
+        no_tags = self._begun.metadata().configuration().empty()
+        self._commit(self._sequence(actions), self._operation(mode), no_tags)
 
     def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
         """Delete rows by their places, and add others, in a commit that looks like a MERGE.
@@ -311,9 +305,8 @@ class Transaction:
         self._register(counts)
         nil = scala_object(self._spark, "scala.collection.immutable.Nil")
         merge = java_class(self._spark, f"{_DELTA}.DeltaOperations$Merge")(*(self._none,) * 4, nil, nil, nil)
-        new = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(written.actions())
-        added = [action for action in _json_of(new) if "add" in json.loads(action)]
-        version = self._commit(self._with_others(written.actions(), others), merge, written.stringTags())
+        added = self._added(written.actions())
+        version = self._commit(self._sequence(others, written.actions()), merge, written.stringTags())
         files = {file: None if left is None else left.json() for file, (left, _) in marked.items()}
         return Replaced(self._version(version), files, added)
 
@@ -391,13 +384,19 @@ class Transaction:
             _latest[self._log_folder] = _Latest(version, entry, self._hint)
         return version
 
-    def _with_others(self, actions: Any, others: Sequence[Any]) -> Any:
-        """A commit's actions, and others."""
-        convert = java_class(self._spark, "scala.jdk.javaapi.CollectionConverters")
-        together = java_class(self._spark, "java.util.ArrayList")(convert.asJava(actions))
-        for action in others:
+    def _sequence(self, actions: Iterable[Any], before: Any = None) -> Any:
+        """Actions as a sequence of Scala's, after those of another one."""
+        together = java_class(self._spark, "java.util.ArrayList")(*([] if before is None else [self._java(before)]))
+        for action in actions:
             together.add(action)
-        return convert.asScala(together).toSeq()
+        return java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asScala(together).toSeq()
+
+    def _java(self, sequence: Any) -> Any:
+        return java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(sequence)
+
+    def _added(self, actions: Any) -> list[str]:
+        """The data files that actions add, as JSON."""
+        return [action for action in _json_of(self._java(actions)) if "add" in json.loads(action)]
 
 
 def _json_of(actions: Any) -> list[str]:
