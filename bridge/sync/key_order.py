@@ -21,7 +21,6 @@ import pyarrow as pa
 from bridge.batch.range_cut import PREFIX_BYTES, Bounds, RangeCut, range_of
 from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
 from bridge.runtime import errors
-from bridge.runtime.warehouse import NO_LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,25 +109,27 @@ def mirror_order(
 # --- Rows that lie in order -----------------------------------------------------------------------------------------
 
 
+def is_large(lock: TableLock) -> bool:
+    """Whether the copy of a table is worth the ranges."""
+    return lock.table_bytes is not None and lock.table_bytes >= LEAST_RANGED_BYTES
+
+
 def ranged_copy(
     publisher: Publisher,
     table: PublishedTable,
     key: Sequence[str],
     schema: pa.Schema,
     lock: TableLock,
-    layout: warehouse.Layout,
     source: str,
 ) -> RangedCopy | None:
-    """The ranges in which a mirror's copy reads a table; None if it reads it at once.
+    """The ranges in which a mirror's copy reads a large table; None if its rows do not lie in the key's order.
 
     Args:
         key: The columns by which changes will find rows.
         schema: The columns in the target.
         source: What is copied to what, in short.
     """
-    size_bytes = lock.table_bytes
-    if table.relkind != "r" or layout != NO_LAYOUT or size_bytes is None or size_bytes < LEAST_RANGED_BYTES:
-        return None
+    size_bytes = lock.table_bytes or 0
     for column in table.columns:
         kind = schema.field(column.name).type
         texts = column.type_oid == _UUID and pa.types.is_string(kind)

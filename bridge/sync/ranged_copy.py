@@ -22,8 +22,9 @@ from bridge.lake.retry import retry_commit
 from bridge.lake.schema import stored_rows
 from bridge.lake.transaction import can_stage, transaction
 from bridge.runtime import errors, faults
+from bridge.runtime.warehouse import NO_LAYOUT
 from bridge.sync.copy import MOST_CONNECTIONS, read_on_executors
-from bridge.sync.key_order import condition_of, ranged_copy
+from bridge.sync.key_order import condition_of, is_large, ranged_copy
 from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bridge.apply.context import Context
     from bridge.catalog.catalog_rows import ColumnRow
     from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
+    from bridge.config.config import Subscription
     from bridge.lake.log.local_tables import LocalTables
     from bridge.lake.log.stamp import CommitStamp
     from bridge.lake.transaction import Transaction
@@ -76,18 +78,25 @@ def ranged_table(
         PublisherError: The server cannot be asked.
     """
     name, key = context.name, (copy.rel.namespace, copy.rel.name)
-    ranged = _ranged_table(context, copy, table, publisher, columns) if _can(context, copy, publisher) else None
-    if ranged is None:
+    large = table.relkind == "r" and is_large(copy.lock)
+    if large and _can_stage(context, copy) and _has_every_change(context.subscription, publisher):
+        ranged = _ranged_table(context, copy, table, publisher, columns)
+    else:
+        ranged = None
+    if ranged is None and copied_ranges.read(context.catalog, name, key) is not None:
         with context.catalog.transaction() as db:
             copied_ranges.forget(db, name, [key])
     return ranged
 
 
-def _can(context: Context, copy: TableCopy, publisher: Publisher) -> bool:
-    """Whether the Delta table takes files that were written beforehand, and the stream has every change of rows."""
-    subscription = context.subscription
-    if copy.mode != "mirror" or copy.columns_too or not can_stage(context.spark, copy.rel.path):
-        return False
+def _can_stage(context: Context, copy: TableCopy) -> bool:
+    """Whether the Delta table takes files that were written beforehand."""
+    plain = copy.mode == "mirror" and copy.layout == NO_LAYOUT and not copy.columns_too
+    return plain and can_stage(context.spark, copy.rel.path)
+
+
+def _has_every_change(subscription: Subscription, publisher: Publisher) -> bool:
+    """Whether the stream has every change of rows."""
     if subscription.publication_definitions is not None:
         return False
     publications = publisher.rows("publications", {"publications": list(subscription.publications)})
@@ -109,7 +118,7 @@ def _ranged_table(
     where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout]
     source = hashlib.sha256(json.dumps([*what, *where]).encode()).hexdigest()
     if known is None or known.source != source:
-        known = ranged_copy(publisher, table, spec.key, spec.schema, copy.lock, copy.layout, source)
+        known = ranged_copy(publisher, table, spec.key, spec.schema, copy.lock, source)
         if known is None:
             return None
         copied_ranges.begin(context.catalog, name, key, known)

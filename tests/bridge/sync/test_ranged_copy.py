@@ -96,7 +96,7 @@ def copies(life):
 def test_a_copy_that_is_cut_short_goes_on(publisher, life):
     """Rows change in every range, and move between them, after each attempt; nothing is read twice."""
     publisher.execute(SETUP)
-    for number in (1, 3, 2):
+    for number in (1, 2, 1):  # and perhaps another one that is being read
         with life.cut_short(number):
             publisher.execute(OF_EACH_RANGE)
             assert life.bridge.state("t") == "d"
