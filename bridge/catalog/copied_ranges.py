@@ -94,7 +94,7 @@ def begin(catalog: Catalog, name: str, table: tuple[str, str], copy: RangedCopy)
         for each in copy.ranges
     ]
     with catalog.transaction() as db:
-        _delete(db, name, [table])
+        forget(db, name, [table])
         db.executemany(
             "INSERT INTO copied_range (subscription, namespace, name, number, key_column, lower, upper, source, lsn) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -127,7 +127,7 @@ def finish(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
         begin(catalog, name, table, RangedCopy(copy.key_column, copy.source, tuple(joined)))
     else:
         with catalog.transaction() as db:
-            _delete(db, name, [table])
+            forget(db, name, [table])
 
 
 def are_read(catalog: Catalog, name: str) -> bool:
@@ -135,22 +135,17 @@ def are_read(catalog: Catalog, name: str) -> bool:
     return bool(catalog.rows("SELECT 1 FROM copied_range WHERE subscription = ? AND files IS NOT NULL LIMIT 1", name))
 
 
-def forget(db: sqlite3.Connection, subscription: str, tables: Collection[tuple[str, str]]) -> None:
-    """Forget the ranges of tables of a subscription, or of its tablesync worker: they are copied otherwise, or gone."""
-    for owner in (subscription, sync_name(subscription)):
-        _delete(db, owner, tables)
-
-
 def hand_over(db: sqlite3.Connection, subscription: str, rels: Iterable[RelRow], lsn: Lsn) -> None:
     """Tables of the tablesync worker, which have all up to an LSN, become the subscription's."""
     sync, given = sync_name(subscription), {(rel.namespace, rel.name): rel for rel in rels}
-    _delete(db, subscription, given)
-    _delete(db, sync, [name for name, rel in given.items() if not rel.first_lsn])
+    forget(db, subscription, given)
+    forget(db, sync, [name for name, rel in given.items() if not rel.first_lsn])
     db.executemany(
         f"UPDATE copied_range SET subscription = ?, lsn = max(lsn, ?) WHERE {_OF_TABLE}",
         [(subscription, lsn, sync, *name) for name in given],
     )
 
 
-def _delete(db: sqlite3.Connection, name: str, tables: Collection[tuple[str, str]]) -> None:
+def forget(db: sqlite3.Connection, name: str, tables: Collection[tuple[str, str]]) -> None:
+    """Forget the ranges of tables of a subscription, or of a tablesync worker: they are copied otherwise, or gone."""
     db.executemany(f"DELETE FROM copied_range WHERE {_OF_TABLE}", [(name, *table) for table in tables])

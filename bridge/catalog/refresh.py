@@ -128,8 +128,8 @@ def take_up(
         gone = [*remove, *((rel.namespace, rel.name) for rel in bring_in)]
         for owner in (subscription, sync):
             _delete(db, owner, gone)
+            copied_ranges.forget(db, owner, gone)
         forget(db, subscription, gone)
-        copied_ranges.forget(db, subscription, gone)
         _put(db, sync, bring_in)
         _put(db, subscription, follow)
         db.execute("DELETE FROM refresh WHERE subscription = ? AND id <= ?", (subscription, up_to))

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from bridge.lake.transaction import Transaction
     from bridge.publication.published_table import PublishedTable
     from bridge.receive.publisher import Publisher
-    from bridge.receive.slot import Snapshot
     from bridge.sync.copy import TableCopy
     from protocol.lsn import Lsn
 
@@ -137,11 +136,8 @@ def _counts(each: CopiedRange, between: tuple[Lsn, Lsn], begun: Transaction) -> 
     return each.lsn is not None and first <= each.lsn <= last and all(map(begun.has_file, each.files))
 
 
-def copy_ranges(context: Context, copy: TableCopy, ranged: RangedTable, local: LocalTables) -> Snapshot:
-    """Read the ranges that are missing.
-
-    Returns:
-        The snapshot, as of the first one that a range was read under: the table has all from before that.
+def copy_ranges(context: Context, copy: TableCopy, ranged: RangedTable, local: LocalTables) -> None:
+    """Read the ranges that are missing; afterwards the catalog has all of them.
 
     Raises:
         SyncError: The subscription is to stop; or somebody has altered the Delta table.
@@ -177,7 +173,6 @@ def copy_ranges(context: Context, copy: TableCopy, ranged: RangedTable, local: L
     told = [error for each in reading if (error := each.exception()) is not None]
     if told:
         raise next((error for error in told if not isinstance(error, errors.SyncError)), told[0])
-    return replace(copy.snapshot, consistent_point=min(copied_ranges.lsns(catalog, context.name, rel)))
 
 
 def commit_ranges(context: Context, copy: TableCopy, ranged: RangedTable, stamp: CommitStamp) -> None:

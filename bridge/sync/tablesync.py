@@ -313,8 +313,11 @@ class TableSync:
         try:
             with monitor.watching(copy.spec.application_name, rel.namespace, rel.name, size):
                 if ranged is not None:
-                    snapshot = copy_ranges(context, copy, ranged, self._local)
-                stamp = self._stamp(snapshot)
+                    copy_ranges(context, copy, ranged, self._local)
+                lsns = copied_ranges.lsns(self._catalog, context.name, rel) or [snapshot.consistent_point]
+                # the table has all from before the first of its snapshots
+                first_lsn, last_lsn = min(lsns), max(lsns)
+                stamp = self._stamp(replace(snapshot, consistent_point=first_lsn))
                 if ranged is not None:
                     commit_ranges(context, copy, ranged, stamp)
                 else:
@@ -326,8 +329,6 @@ class TableSync:
                 f'cannot copy table "{rel.qualified_name}": {summary(error)}',
                 hint=constraint_hint(error, rel.path) or store_hint(error) or executor_hint(error),
             ) from error
-        first_lsn = snapshot.consistent_point
-        last_lsn = max(copied_ranges.lsns(self._catalog, context.name, rel), default=first_lsn)
         several = first_lsn if first_lsn < last_lsn else INVALID
         copied = replace(rel, state="f", lsn=last_lsn, position=first_lsn, first_lsn=several)
         return stamp, replace(copied, timeline=snapshot.timeline)
