@@ -25,6 +25,7 @@ from bridge.monitor.document import StatusDocument, collect
 from bridge.publication.differences import KINDS
 from bridge.receive.slot_watch import ServerSlots
 from bridge.runtime import errors, log
+from bridge.runtime.supervisor import interruptible
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -148,12 +149,12 @@ if nothing could be seen."""
 
 
 def watch(config_file: Path, interval_s: float, *, as_json: bool) -> None:
-    """Look every `interval_s` seconds, until a KeyboardInterrupt.
+    """Look every `interval_s` seconds, until a signal ends it.
 
     Raises:
         BridgeError: The first look has failed. A later one's error is shown.
     """
-    with suppress(KeyboardInterrupt), ExitStack() as stack:
+    with suppress(KeyboardInterrupt), interruptible(), ExitStack() as stack:
         show = _lines if as_json else _shower(Console(), stack)
         looker = Looker(config_file)
         while True:

@@ -28,7 +28,8 @@ from bridge.demo.server import EmbeddedPostgres
 from bridge.demo.subscriber import Child, DemoFolder
 from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime import errors, supervisor, threads
+from bridge.runtime import errors, threads
+from bridge.runtime.supervisor import EXIT_AT_ONCE, interruptible
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -123,14 +124,13 @@ def run_demo(directory: Path, seconds: float) -> int:
     """
     server = EmbeddedPostgres(fsync=False)  # nobody needs it after a crash of the machine
     folder = DemoFolder(directory)
-    supervisor.interrupt()
     screen = Screen(Console(highlight=False))
     try:
-        with screen, folder.taken(), ExitStack() as stack:
+        with screen, interruptible(), folder.taken(), ExitStack() as stack:
             return Show(folder, screen, stack, server).run(seconds)
     except KeyboardInterrupt:
         screen.tell("interrupted: all processes of the demo have ended", style="yellow")
-        return supervisor.EXIT_AT_ONCE
+        return EXIT_AT_ONCE
 
 
 class Screen(threads.Closing):

@@ -13,11 +13,11 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
 EXIT_AT_ONCE = 130
@@ -60,21 +60,35 @@ class StopSignals:
             self.hangups += 1
 
 
-def interrupt() -> None:
-    """Have the first SIGINT, SIGTERM or SIGHUP raise a KeyboardInterrupt; those after it are ignored.
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have the first SIGINT, SIGTERM or SIGHUP end the block with a KeyboardInterrupt; those after it are ignored.
 
-    A signal that the process was started to ignore stays ignored, as by nohup. Only the main thread may call it.
+    A signal that the process was started to ignore stays ignored, as by nohup. Only the main thread may enter it.
+
+    Raises:
+        KeyboardInterrupt: There was a signal, whatever was raised after it: Python's locks may answer an interrupt
+            with a RuntimeError.
     """
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    ended = False
 
     def end(*_: object) -> None:
+        nonlocal ended
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)  # somebody may be in a hurry
+        ended = True
         raise KeyboardInterrupt
 
     for number in numbers:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
+    try:
+        yield
+    except Exception:
+        if ended:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _has_terminal() -> bool:

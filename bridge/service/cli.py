@@ -188,7 +188,6 @@ def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
     interval_s = command.DEFAULT_S if seconds is None else seconds
     if not command.LEAST_S <= interval_s <= command.MOST_S:
         raise typer.BadParameter(f"the seconds of --watch are {command.LEAST_S:g} to {command.MOST_S:g}")
-    supervisor.interrupt()
     command.watch(config_file, interval_s, as_json=as_json)
 
 

@@ -115,7 +115,7 @@ def test_the_copy_of_an_added_table(lives, others, private_server, monkeypatch):
 
     def overwrite(tables, rows, path, stamp, **more):
         if path.endswith("/c") and not stood:
-            assert begun.wait(20)
+            assert begun.wait(60)
             stood.append(path)
             other.take_over("a", "b", "c")
             server.execute("INSERT INTO c VALUES (50, 'after'); UPDATE c SET v = 'new' WHERE id = 1")

@@ -198,7 +198,7 @@ def test_a_stop_does_not_wait_for_its_end(spark, catalog, table, made):
     try:
         thread = threading.Thread(target=due, args=(kept, table))
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         while thread.is_alive():  # as the daemon does
             kept.interrupt()
             thread.join(0.001)

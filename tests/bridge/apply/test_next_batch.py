@@ -90,7 +90,7 @@ def put_later(following, number, after_s=0.02):
 
 
 def take_idle(following):
-    following.form(following.take(5.0, applied=None))
+    following.form(following.take(60.0, applied=None))
 
 
 def test_a_transaction_alone_waits_no_longer_than_its_age(later):
@@ -133,7 +133,7 @@ def test_a_burst_that_does_not_end_is_waited_for_no_longer_than_five_ages(later)
         if form(later):
             break
         number += 1
-    assert 0.35 < time.monotonic() - started_s < 2.0
+    assert 0.35 < time.monotonic() - started_s < 30.0
     assert later.pop().transactions >= 5
 
 
@@ -176,7 +176,7 @@ def test_a_stream_that_has_caught_up_is_not_waited_for(following, monkeypatch):
 
 def test_a_keepalive_after_the_last_transaction_ends_the_wait(following, monkeypatch):
     """The server has sent all, however old it is: nothing is to come."""
-    monkeypatch.setattr(next_batch, "_PAUSE_S", 5.0)
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 60.0)
     following.progress.server_time_us = 60_000_000
     put(following, 1, committed_s=1)
     following.progress.transaction(Lsn(100))
@@ -184,7 +184,7 @@ def test_a_keepalive_after_the_last_transaction_ends_the_wait(following, monkeyp
     following.progress.keepalive(Lsn(150), in_transaction=False)
     started_s = time.monotonic()
     assert form(following)
-    assert time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s < 30.0
 
 
 def test_what_is_there_joins_before_it_is_closed(following):
@@ -214,19 +214,19 @@ def test_a_batch_that_is_applied_ends_the_wait(following):
 
     threading.Timer(0.1, end).start()
     started_s = time.monotonic()
-    assert following.take(5.0, applied=applied.is_set) == []
-    assert time.monotonic() - started_s < 2.0
+    assert following.take(60.0, applied=applied.is_set) == []
+    assert time.monotonic() - started_s < 30.0
 
 
 def test_a_message_outside_of_transactions_has_no_age(following, monkeypatch):
     """Nor has a transaction whose time is not known: it is not taken for one of the year 2000."""
-    monkeypatch.setattr(next_batch, "_PAUSE_S", 5.0)
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 60.0)
     following.progress.server_time_us = 10**15
     put(following, 1)
     started_s = time.monotonic()
     assert not form(following)
     assert form(following)
-    assert time.monotonic() - started_s < 2.0
+    assert time.monotonic() - started_s < 30.0
 
 
 def test_batches_do_not_join_before_the_origin_has_passed_the_failed_one():

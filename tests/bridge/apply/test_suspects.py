@@ -108,8 +108,8 @@ def test_others_wait_for_a_suspect_and_it_for_them(jvm):
         second = jvm.begins(SMALL)
         assert not second.wait(0.1)
         assert not waiting.is_set()
-    assert second.wait(5)
-    assert waiting.wait(5)
+    assert second.wait(60)
+    assert waiting.wait(60)
 
 
 def test_what_a_suspect_needs_before_it_does_not_wait_for_it(jvm):
@@ -117,10 +117,10 @@ def test_what_a_suspect_needs_before_it_does_not_wait_for_it(jvm):
     jvm.dies_during(batch(5, 9))
     forming = replace(batch(5, 9), step="form")
     other = jvm.begins(replace(forming, name="other"))
-    assert jvm.begins(forming).wait(5)
+    assert jvm.begins(forming).wait(60)
     assert not other.wait(0.1)
     jvm.tries(batch(5, 9))
-    assert other.wait(5)
+    assert other.wait(60)
 
 
 def test_a_suspect_that_does_not_come_is_waited_for_no_longer_than_a_minute(jvm):
@@ -129,17 +129,17 @@ def test_a_suspect_that_does_not_come_is_waited_for_no_longer_than_a_minute(jvm)
     waiting = jvm.begins(SMALL)
     assert not waiting.wait(0.1)
     jvm.now_s += 61
-    assert waiting.wait(5)
+    assert waiting.wait(60)
     with jvm.suspects.under_way(BIG):
         waiting = jvm.begins(SMALL)
         assert not waiting.wait(0.1)
         jvm.now_s += 121
-        assert waiting.wait(5)
+        assert waiting.wait(60)
     jvm.dies_during(BIG, after_s=1000)
     with jvm.suspects.under_way(BIG):
         waiting = jvm.begins(SMALL)
         jvm.now_s += 1900
-        assert waiting.wait(5)
+        assert waiting.wait(60)
 
 
 def test_a_copy_that_takes_too_long_to_be_alone_is_found_too(jvm):
@@ -190,7 +190,7 @@ def test_a_process_that_stops_waits_for_none(jvm):
     waiting = jvm.begins(SMALL)
     assert not waiting.wait(0.1)
     jvm.suspects.stop_waiting()
-    assert waiting.wait(5)
+    assert waiting.wait(60)
 
 
 def test_an_error_long_before_is_no_suspect(jvm):

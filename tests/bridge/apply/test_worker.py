@@ -99,7 +99,7 @@ def test_a_full_batch_is_formed_while_another_is_applied(parts):
     parts.put(120, rows=10)
     runner = threading.Thread(target=parts.run, args=(120,))
     runner.start()
-    assert formed.wait(5), "the second batch waited for the first to be applied"
+    assert formed.wait(60), "the second batch waited for the first to be applied"
     assert parts.applied == []
     parts.apply_gate.set()
     runner.join(5)

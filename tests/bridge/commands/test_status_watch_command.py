@@ -186,16 +186,14 @@ def test_ctrl_c_does_not_wait_for_a_server_that_hangs(folder):
     """Neither for its answer, nor at the end of the process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        (folder / "pgbridge.toml").write_text(TWO.replace("/nonexistent", f"127.0.0.1 port={port}"))
+        (folder / "pgbridge.toml").write_text(TWO.replace("/nonexistent", f"127.0.0.1 port={port} connect_timeout=600"))
         with started(folder) as process:
             server.settimeout(PATIENCE_S)
             client, _ = server.accept()
-            begun_s = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=PATIENCE_S)
-            assert process.returncode == 0
-            assert time.monotonic() - begun_s < 3
-            client.close()
+            with client:
+                process.send_signal(signal.SIGINT)
+                _, error = process.communicate(timeout=PATIENCE_S)
+                assert (process.returncode, error) == (0, "")
 
 
 @pytest.mark.parametrize("arguments", [("--watch", "0.4"), ("--watch", "nan"), ("--watch", "inf"), ("5",)])

@@ -55,12 +55,12 @@ def test_no_subscription():
 def test_a_silent_server_is_waited_for_once():
     """Not before its answer has come; that one is not used, because it is old by then."""
     servers = Servers("host=two")
-    slots = ServerSlots(0.2, ask=servers)
+    slots = ServerSlots(0.5, ask=servers)
     assert list(slots.of([A, B])) == ["a"]
     begun_s = time.monotonic()
     for _ in range(5):
         assert list(slots.of([A, B])) == ["a"]
-    assert time.monotonic() - begun_s < 0.2
+    assert time.monotonic() - begun_s < 2.0
     assert servers.asked.count(["b"]) == 1
     (late,) = slots._late.values()
     servers.speak.set()

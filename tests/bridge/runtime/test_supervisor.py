@@ -170,7 +170,7 @@ def test_a_second_signal_ends_it_at_once(number):
         assert process.stdout.readline() == f"{number.name}\n"
         started_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == EXIT_AT_ONCE
+        assert process.wait(60) == EXIT_AT_ONCE
         assert time.monotonic() - started_s < 10
 
 
@@ -206,7 +206,7 @@ def test_each_hangup_is_counted_and_none_ends_it():
             assert process.stderr.readline() == f"None {count}\n"
             process.send_signal(signal.SIGHUP)
         assert process.stderr.readline() == "None 2\n"
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(("argument", "end"), [("", "SIGHUP 0\n"), ("ignored", "None 1\n")])
@@ -226,14 +226,18 @@ def test_a_terminal_that_is_closed(argument, end):
 VIEW = (
     DEFAULTS
     + """
-import sys, time
-from bridge.runtime.supervisor import interrupt
+import sys, threading, time
+from bridge.runtime.supervisor import interruptible
 if "ignored" in sys.argv:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-interrupt()
 try:
-    print("ready", flush=True)
-    time.sleep(60)
+    with interruptible():
+        try:
+            print("ready", flush=True)
+            time.sleep(60)
+        finally:
+            if "lock" in sys.argv:
+                threading.Lock().release()  # as a Condition does if it is interrupted at the wrong moment
 except KeyboardInterrupt:
     print("ended", flush=True)
     time.sleep(0.5)
@@ -249,7 +253,16 @@ def test_a_view_is_ended_once(number):
         process.send_signal(number)
         assert process.stdout.readline() == "ended\n"
         process.send_signal(number)  # somebody who is in a hurry
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
+
+
+def test_a_view_is_ended_within_a_lock():
+    with subprocess.Popen([sys.executable, "-c", VIEW, "lock"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "ended\n"
+        assert process.wait(60) == 0
 
 
 def test_a_view_in_the_background_leaves_ignored_what_was():

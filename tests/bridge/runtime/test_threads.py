@@ -69,7 +69,7 @@ def test_an_answer_that_does_not_come_holds_up_neither_readers_nor_the_end():
 
     with Latest(ask, interval_s=0) as latest:
         latest.start()
-        assert asked.wait(10)
+        assert asked.wait(60)
         assert latest.value() is None
     never.set()
 
@@ -85,7 +85,7 @@ def test_it_asks_until_it_is_closed():
 
     with Latest(ask, interval_s=0) as latest:
         latest.start()
-        assert enough.wait(10)
+        assert enough.wait(60)
     latest._thread.join(10)
     assert not latest._thread.is_alive()
     assert latest.value() == count[0]

@@ -33,7 +33,7 @@ class Gate:
         number = self.calls
         if number == 1:
             self.begun.set()
-            assert self.open.wait(30)
+            assert self.open.wait(60)
         if number in self._fails:
             raise StateError(FULL, retry=True)
         self.done += group
@@ -44,7 +44,7 @@ def ask_all(gate: Gate, pool: ThreadPoolExecutor):
     """Have the first item done, and the others wait for it; return what becomes of each."""
     together = Together(gate)
     futures = [pool.submit(together.do, 0)]
-    assert gate.begun.wait(30)
+    assert gate.begun.wait(60)
     futures += [pool.submit(together.do, item) for item in range(1, 40)]
     while len(together._waiting) < 39:
         assert not futures[0].done()

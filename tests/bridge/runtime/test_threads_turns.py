@@ -27,7 +27,7 @@ def test_turns_are_taken_one_at_a_time_until_they_end():
     both = [one("a"), one("b")]
     for turn in both:
         turns.begin(turn, 0.0)
-    assert done.wait(10)
+    assert done.wait(60)
     for turn in both:
         turns.end(turn)
     before = len(calls)
@@ -50,7 +50,7 @@ def test_the_end_of_turns_waits_for_the_one_under_way_and_a_turn_can_be_asked_fo
     turns.begin(turn, 1_000.0)
     assert not began.wait(0.05)
     turns.within(turn, 0.0)
-    assert began.wait(10)
+    assert began.wait(60)
     ending = detached(lambda: turns.end(turn), "ending")
     assert not ending.done()
     may_end.set()
@@ -84,6 +84,6 @@ def test_a_turn_that_raises_takes_nobody_elses():
 
     turns.begin(raising, 0.0)
     turns.begin(other, 0.05)
-    assert came.wait(10)
+    assert came.wait(60)
     turns.end(raising)
     turns.end(other)

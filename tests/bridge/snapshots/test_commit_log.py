@@ -145,7 +145,7 @@ def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
         while not logged:
             assert not rows.appended.wait(0.01)
         rows.fails = []
-        assert rows.appended.wait(10)
+        assert rows.appended.wait(60)
         log.stop()
     assert (logged[0]["log_level"], logged[0]["error"]) == ("warning", "no store")
     assert sum(one["log_level"] == "warning" for one in logged) == 1  # not each time
@@ -159,7 +159,7 @@ def test_a_batch_ends_the_wait_of_a_log_without_records(catalog, monkeypatch):
     log = log_of(catalog, rows)
     log.start()
     for number in (1, 2, 3):
-        assert rows.appended.wait(10)
+        assert rows.appended.wait(60)
         rows.appended.clear()
         assert rows.numbers[-1] == number
         while not log._idle:

@@ -81,7 +81,7 @@ def watched(ask: Any, killed: threading.Event, **others: Any) -> JvmWatch:
 def test_the_jvm_does_not_answer(capsys):
     over, killed = threading.Event(), threading.Event()
     with watched(over.wait, killed):
-        assert killed.wait(5)
+        assert killed.wait(60)
     over.set()
     assert "Spark's JVM does not answer; it is killed" in capsys.readouterr().out
 
