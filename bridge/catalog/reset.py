@@ -1,6 +1,7 @@
-"""The catalog's part of ending a subscription, and of beginning it afresh: DROP SUBSCRIPTION, and CREATE after it.
+"""The catalog's part of ending a subscription, of beginning it afresh, and of going on with another server.
 
-No worker of the subscription may run meanwhile. Its row stays, disabled: the configuration file may still name it.
+No worker of the subscription may run meanwhile. The row of one that has ended (DROP SUBSCRIPTION) stays, disabled: the
+configuration file may still name it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from bridge.catalog import commits, refresh
 from bridge.catalog.catalog_rows import sync_name
+from bridge.catalog.held import ahead_of_origin
+from bridge.runtime.errors import StateError
 from bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bridge.catalog.catalog import Catalog
+    from bridge.track.position import ServerHistory
+    from protocol.lsn import Lsn
 
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
@@ -92,3 +98,59 @@ def _end_life(db: sqlite3.Connection, name: str) -> None:
 def _remove_spool(catalog: Catalog, name: str) -> None:
     for owner in (name, sync_name(name)):
         shutil.rmtree(spool_folder(catalog.state_dir, owner), ignore_errors=True)
+
+
+# --- A publisher that pg_upgrade has replaced: positions are those of another server from now on ----------------------
+#
+# The new server's WAL begins behind the old one's, and its slots stand where it begins: pg_upgrade refuses a slot that
+# has not consumed everything. So every table has all of the old server, and nothing of the new one.
+
+
+def check_finished(catalog: Catalog, name: str) -> None:
+    """Check that nothing is under way that only the old server could have finished.
+
+    Raises:
+        StateError: A batch, a prepared transaction, or a table that is ahead of the others is.
+    """
+    under_way = {
+        "a batch that was begun and not finished": catalog.batch(name),
+        "a table with changes that the others lack": ahead_of_origin(catalog, name),
+        "a prepared transaction that has not ended": catalog.prepared(name),
+    }
+    for what, rows in under_way.items():
+        if rows:
+            raise StateError(
+                f'subscription "{name}" has {what}: pg_upgrade refuses a server with such a slot',
+                hint="start the old server again, run the daemon until all is applied, and upgrade then",
+            )
+
+
+def follow(catalog: Catalog, name: str, server: ServerHistory, slot_lsn: Lsn) -> None:
+    """Have a subscription go on at the LSN of its slot on the new server; one transaction. See `check_finished`.
+
+    Tables that were being added are copied again. What was seen of partitions is looked at again, because pg_upgrade
+    does not keep the transactions that made them.
+    """
+    with catalog.transaction() as db:
+        for owner in (name, sync_name(name)):
+            db.execute(
+                "UPDATE subscription SET system_identifier = ?2, skip_lsn = NULL, skip_timeline = NULL WHERE name = ?1",
+                (owner, server.system_identifier),
+            )
+        if catalog.subscription(sync_name(name)) is not None:
+            refresh.begin_anew(catalog, name)
+        db.execute(
+            "UPDATE origin SET remote_lsn = ?2, timeline = ?3, fence_lsn = 0, fence_timeline = NULL "
+            "WHERE subscription = ?1",
+            (name, slot_lsn, server.timeline),
+        )
+        db.execute("DELETE FROM timeline WHERE subscription = ?", (name,))
+        db.execute(
+            # their logs have positions of the old server only
+            "UPDATE subscription_rel SET lsn = 0, position = 0, first_lsn = 0, timeline = NULL, "
+            "state = iif(state = 's', 'r', state) WHERE subscription = ? AND state IN ('s', 'r')",
+            (name,),
+        )
+        for table in ("followed", "difference", "copied_range", "verified"):
+            db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
+        commits.join_again(catalog, name)

@@ -10,7 +10,7 @@ from bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 22
+SCHEMA_VERSION = 23
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -405,11 +405,38 @@ _SINCE_22 = (
     "ALTER TABLE subscription_rel ADD COLUMN first_lsn INTEGER NOT NULL DEFAULT 0",
 )
 
+_SINCE_23 = (
+    "ALTER TABLE verified RENAME TO verified_before",
+    """
+    CREATE TABLE verified (                  -- what was last found of tables that are compared with the published ones
+      subscription TEXT NOT NULL REFERENCES subscription(name),
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      path TEXT NOT NULL,
+      tried REAL NOT NULL,                   -- when, in seconds since 1970
+      lsn INTEGER,                           -- as of which it was last found equal; NULL if it never was
+      at REAL,                               -- what was committed before was compared then: seconds since 1970
+      recorded INTEGER NOT NULL DEFAULT 0,   -- <warehouse>/pgbridge/commits has it
+      version INTEGER,                       -- the Delta table's, if that is equal
+      differs TEXT,                          -- what differs
+      differs_lsn INTEGER,                   -- as of which
+      could_not TEXT,                        -- why it could not be told
+      begun TEXT,                            -- JSON: how far a verification in parts has come
+      PRIMARY KEY (subscription, namespace, name)
+    ) STRICT
+    """,
+    """
+    INSERT INTO verified (subscription, namespace, name, path, tried, lsn, at, recorded)
+    SELECT subscription, namespace, name, path, at, lsn, at, recorded FROM verified_before
+    """,
+    "DROP TABLE verified_before",
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
-    *(_SINCE_19, _SINCE_20, _SINCE_21, _SINCE_22),
+    *(_SINCE_19, _SINCE_20, _SINCE_21, _SINCE_22, _SINCE_23),
 )
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.catalog.lock import STOP_FIRST, locked
-from bridge.catalog.upgraded import check_finished, follow
+from bridge.catalog.reset import check_finished, follow
 from bridge.receive.publisher import Publisher
 from bridge.receive.slot import ReplicationConnection, check_slot
 from bridge.runtime import remedies

@@ -70,6 +70,8 @@ class Workers(BaseModel):
         retry_max_s: The longest pause between two tries after an error.
         catalog_check_s: How often what is published is compared with what is followed.
         max_copy_rate_bytes_s: How much all copies together read a second, in COPY's format; 0 for no limit.
+        verify_every_h: How often the daemon compares each table with the published one, in hours; 0 for never.
+        max_verify_rate_bytes_s: How much of the source that reads a second, over time, by tables' sizes on disk.
     """
 
     model_config = _STRICT
@@ -79,6 +81,8 @@ class Workers(BaseModel):
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
     catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
     max_copy_rate_bytes_s: int = Field(default=0, ge=0)
+    verify_every_h: float = Field(default=0, ge=0, allow_inf_nan=False)
+    max_verify_rate_bytes_s: int = Field(default=8 << 20, ge=1)
 
 
 class Alerts(BaseModel):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict
 
-from bridge.catalog import followed, maintenance, notes
+from bridge.catalog import followed, maintenance, notes, verified
 from bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow, sync_name
 from bridge.receive.slot_status import SlotHealth, concern
 from bridge.receive.slot_watch import ServerSlots
@@ -34,7 +34,8 @@ class Problem(TypedDict):
 
     Attributes:
         kind: `apply` or `sync` for the last error of applying or copying, `slot`, `synchronous`, `disabled`, `silent`,
-            `lag` or `skip`; of a table `waits`, `maintenance`, `left_out`, or a kind of `publication.differences`.
+            `lag` or `skip`; of a table `waits`, `differs`, `maintenance`, `left_out`, or a kind of
+            `publication.differences`.
         level: A problem needs somebody; a warning may.
         relation: The table; None for the subscription.
         time: When it was seen, or since when it is so; None for now. All times are ISO 8601, in UTC.
@@ -297,6 +298,14 @@ def _of_tables(catalog: Catalog, name: str, status: SubscriptionStatus, rels: It
             since = _time_or_none(rel.waits_since_s)
             text = f"{rel.qualified_name} waits for its resync: {message}"
             yield _problem("waits", text, hint, level="problem", relation=rel.qualified_name, time=since)
+    rows = verified.rows(catalog, name)
+    for rel in rels:
+        row = rows.get((rel.namespace, rel.name))
+        if row is not None and (differing := row.differing(rel)) is not None:
+            text = f"{rel.qualified_name} differs from the published table as of {row.differs_lsn}: {differing}"
+            hint = f"to see which rows, run: {remedies.verify(name, rel.qualified_name)}"
+            at = _time(row.tried_s)
+            yield _problem("differs", text, hint, level="problem", relation=rel.qualified_name, time=at)
     for seen in followed.seen(catalog, name):
         differs, relation = seen.difference, ".".join(seen.difference.relation)
         yield _problem(differs.kind, differs.message, differs.hint, relation=relation, time=_time(seen.since_s))

@@ -112,9 +112,9 @@ def upgraded(subscription: str) -> str:
     return f"pgbridge origin {shlex.quote(subscription)} --upgraded"
 
 
-def verify(subscription: str) -> str:
-    """Compare the tables with the server's."""
-    return f"pgbridge verify {shlex.quote(subscription)}"
+def verify(subscription: str, table: str = "") -> str:
+    """Compare the tables with the server's, or one of them."""
+    return shlex.join(["pgbridge", "verify", subscription, *(["--table", table] if table else [])])
 
 
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:

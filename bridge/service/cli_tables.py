@@ -92,7 +92,7 @@ def snapshot(
         raise typer.Exit(1)
 
 
-def verify(
+def verify(  # noqa: PLR0913 - options
     name: shared.OptionalName = None,
     *,
     table: Annotated[
@@ -103,6 +103,9 @@ def verify(
     ] = "",
     repair: Annotated[
         bool, typer.Option("--repair", help="Replace rows that differ by the source's. Stop the daemon first.")
+    ] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Show when each table was verified last, and when the daemon will.")
     ] = False,
     wait: Annotated[
         float,
@@ -117,6 +120,9 @@ def verify(
     config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Compare published tables with their Delta tables, as of one LSN, beside the daemon or without one."""
+    if schedule:
+        _show_schedule(config_file, name, as_json=as_json)
+        return
     from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
 
     log.configure()  # warnings go to standard error, beside --json
@@ -139,6 +145,14 @@ def verify(
         raise typer.Exit(command.UNVERIFIED) from error
     shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)
     raise typer.Exit(document["exit_code"])
+
+
+def _show_schedule(config_file: Path, name: str | None, *, as_json: bool) -> None:
+    from bridge.verify import schedule  # noqa: PLC0415 - as above, but for Spark
+
+    with opened(config_file) as state:
+        document = schedule.collect(state.catalog, state.config.choose(name))
+    shared.print_document(document, schedule.render, as_json=as_json)
 
 
 def _verify_progress() -> Callable[[str, float, float], None]:

@@ -32,6 +32,7 @@ from bridge.sync.refresh import Refresh
 from bridge.sync.server_check import ServerCheck
 from bridge.sync.start import HandledTables, Start
 from bridge.sync.tablesync import TableSync
+from bridge.verify.verifier import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -110,6 +111,7 @@ class SubscriptionWorker(StreamWorker):
         commits = commits_in(spark, subscription.warehouse)
         self._catalog_watch = catalog_look.CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, name, commits, self._log)
+        self._verifier = Verifier(subscription, spark, catalog, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
             maintenance=self._maintenance if handler is None else None,
@@ -139,6 +141,8 @@ class SubscriptionWorker(StreamWorker):
             if self._handled is None:  # a function's writes are not known here
                 self._commit_log.start()
                 self._catalog_watch.start()
+            if self._handled is None and not self._until_caught_up:
+                self._verifier.start()
             if (error := self._attempts()) is not None:
                 self.error = None if self._stop.is_set() else error
             elif (left := self._added.error or self._waits()) is not None:
@@ -147,6 +151,7 @@ class SubscriptionWorker(StreamWorker):
             if not self._stop.is_set():
                 self.error = error
         finally:
+            self._verifier.stop()
             self._added.stop()
             self._catalog.release(self._name)
             self._catalog_watch.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.window import Window
 
-from bridge.catalog import commits
+from bridge.catalog import verified
 from bridge.lake import location
 from bridge.lake.table import schema_of
 from bridge.runtime.errors import TargetError
@@ -90,7 +90,7 @@ class Completeness(Closing):
         """
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         moments: dict[str, Moment] = {}
-        verified: list[tuple[str, commits.Verified]] = []
+        equal: list[tuple[str, verified.Equal]] = []
         for subscription in self._subscriptions():
             name = subscription.name
             row, remote_lsn = self._catalog.subscription(name), self._catalog.remote_lsn(name)
@@ -100,8 +100,8 @@ class Completeness(Closing):
             if moment is not None and (name not in self._told or moment > self._told[name]):
                 moments[name] = moment
                 rows[subscription.warehouse].append(_row(name, row.txn_app_id, "complete", moment.lsn, moment.at, ()))
-            for each in commits.verified(self._catalog, name):
-                verified.append((name, each))
+            for each in verified.unrecorded(self._catalog, name):
+                equal.append((name, each))
                 at = dt.datetime.fromtimestamp(each.at_s, dt.UTC)
                 rows[subscription.warehouse].append(_row(name, row.txn_app_id, "verified", each.lsn, at, each.tables))
         for warehouse, new in rows.items():
@@ -111,8 +111,8 @@ class Completeness(Closing):
                 self._tables[warehouse] = table
             self._tables[warehouse].append_now(new)
         self._told |= moments
-        for name, each in verified:
-            commits.verified_recorded(self._catalog, name, each)
+        for name, each in equal:
+            verified.recorded(self._catalog, name, each)
 
 
 def _row(

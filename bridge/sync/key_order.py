@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import psycopg
@@ -21,6 +21,7 @@ import pyarrow as pa
 from bridge.batch.range_cut import PREFIX_BYTES, Bounds, RangeCut, range_of
 from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
 from bridge.runtime import errors
+from bridge.sync.table_reading import RANGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,6 @@ larger ones Spark's scratch folders may lack the room, as it writes all rows the
 LEAST_RANGED_BYTES: Final = 1 << 30
 """From this size on a copy takes minutes."""
 
-_RANGE_BYTES: Final = 128 << 20
 _LEAST_RANGE_BYTES: Final = 32 << 20
 _RANGES: Final = 64, 1000
 """A copy that is cut short loses the ranges that are being read, so there are many; each is a Spark job."""
@@ -130,29 +130,59 @@ def ranged_copy(
         source: What is copied to what, in short.
     """
     size_bytes = lock.table_bytes or 0
+    least, most = _RANGES
+    range_bytes = min(max(size_bytes // least, _LEAST_RANGE_BYTES), RANGE_BYTES)
+    parts = key_parts(publisher, table, key, schema, min(size_bytes // range_bytes, most))
+    if parts is None:
+        return None
+    pairs = enumerate(pairwise([None, *parts.bounds, None]))
+    ranges = tuple(CopiedRange(number, lower, upper) for number, (lower, upper) in pairs)
+    return RangedCopy(parts.column, source, ranges)
+
+
+class KeyParts(NamedTuple):
+    """Parts of a table of about as many rows each: the least value of each but the first, as text, in order."""
+
+    column: str
+    bounds: tuple[str, ...]
+
+
+def key_parts(
+    publisher: Publisher, table: PublishedTable, key: Sequence[str], schema: pa.Schema, parts: int
+) -> KeyParts | None:
+    """Divide a table by a column of its key in whose order its rows lie; None if there is none, or only one part.
+
+    Args:
+        key: The columns by which changes find rows.
+        schema: The columns in the target.
+        parts: Into how many parts, at most.
+    """
     for column in table.columns:
+        if column.name not in key:
+            continue
         kind = schema.field(column.name).type
         texts = column.type_oid == _UUID and pa.types.is_string(kind)
-        if column.name not in key or not (texts or pa.types.is_signed_integer(kind)):
+        if not (texts or pa.types.is_signed_integer(kind)):
             continue
         for row in _statistics(publisher, table.relid, column.name):
             if row["leads_index"] and abs(row["correlation"]) >= _SORTED:
-                least, most = _RANGES
-                range_bytes = min(max(size_bytes // least, _LEAST_RANGE_BYTES), _RANGE_BYTES)
-                bounds = _bounds(row["bounds"], min(size_bytes // range_bytes, most), texts=texts)
-                ends = [None, *(each.decode() if isinstance(each, bytes) else str(each) for each in bounds), None]
-                pairs = enumerate(pairwise(ends))
-                ranges = tuple(CopiedRange(number, lower, upper) for number, (lower, upper) in pairs)
-                return RangedCopy(column.name, source, ranges) if bounds else None
+                bounds = _bounds(row["bounds"], parts, texts=texts)
+                texts_of = (each.decode() if isinstance(each, bytes) else str(each) for each in bounds)
+                return KeyParts(column.name, tuple(texts_of)) if bounds else None
     return None
 
 
-def condition_of(copy: RangedCopy, number: int) -> str:
+def range_condition(column: str, lower: str | None, upper: str | None) -> str:
     """The SQL condition of a range's rows; the server knows the type of what is quoted."""
+    name = psycopg.sql.Identifier(column).as_string()
+    ends = ((">=", lower), ("<", upper))
+    return " AND ".join(f"{name} {than} {psycopg.sql.quote(end)}" for than, end in ends if end is not None)
+
+
+def condition_of(copy: RangedCopy, number: int) -> str:
+    """The SQL condition of the rows of one of its ranges."""
     each = copy.ranges[number]
-    column = psycopg.sql.Identifier(copy.key_column).as_string()
-    ends = ((">=", each.lower), ("<", each.upper))
-    return " AND ".join(f"{column} {than} {psycopg.sql.quote(end)}" for than, end in ends if end is not None)
+    return range_condition(copy.key_column, each.lower, each.upper)
 
 
 def range_cut(copy: RangedCopy, rel: RelRow) -> RangeCut:

@@ -6,7 +6,6 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,15 +23,15 @@ from bridge.runtime import errors, log
 from bridge.spark.launch import Launch
 from bridge.spark.session import command_session, driver_of, told
 from bridge.sync.table_reading import Pace
+from bridge.verify import comparison
 from bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from bridge.config.config import Config, Subscription
-    from bridge.verify import comparison
     from protocol.lsn import Lsn
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
@@ -198,20 +197,13 @@ def _document_of(name: str, lsn: Lsn, verdicts: Sequence[comparison.Verdict]) ->
                 "repaired": verdict.repaired,
                 "unrepaired": verdict.unrepaired or None,
                 "caveat": verdict.caveat or None,
-                "differences": _counts(verdict.differences),
+                "differences": comparison.counts(verdict.differences),
                 "shown": [_shown_document(shown) for shown in verdict.shown],
                 "seconds": round(verdict.seconds, 2),
             }
             for verdict in verdicts
         ],
     }
-
-
-def _counts(differences: Sequence[comparison.Difference]) -> Mapping[str, int]:
-    counts = Counter[str]()
-    for difference in differences:
-        counts[difference.outcome] += difference.rows
-    return dict(sorted(counts.items()))
 
 
 def _shown_document(shown: comparison.Shown) -> dict[str, Any]:
@@ -241,9 +233,7 @@ def _said(table: dict[str, Any]) -> str:
         return str(table["could_not"])
     if table["could_not"]:
         return f"not verified: {table['could_not']}"
-    said = "yes" if table["equal"] else ", ".join(f"{rows:,} {kind}" for kind, rows in table["differences"].items())
-    if table["partly"]:
-        said = f"at least {said}"
+    said = "yes" if table["equal"] else comparison.said(table["differences"], partly=table["partly"])
     if table.get("repaired"):
         said += "; repaired in part: run it again" if table["partly"] else "; repaired"
     if table.get("unrepaired"):

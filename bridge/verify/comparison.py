@@ -112,6 +112,19 @@ def _signed(number: int) -> int:
     return (number + _MODULUS // 2) % _MODULUS - _MODULUS // 2
 
 
+def counts(rows_that_differ: Iterable[Difference]) -> dict[str, int]:
+    """How many rows there are of each outcome."""
+    rows = Counter[str]()
+    for difference in rows_that_differ:
+        rows[difference.outcome] += difference.rows
+    return dict(sorted(rows.items()))
+
+
+def said(rows: Mapping[str, int], *, partly: bool) -> str:
+    """The same in words; `partly` if they are not all."""
+    return "at least " * partly + ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items())
+
+
 def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int]], *, keyed: bool) -> list[Difference]:
     """The rows that are not the same on both sides, by the hashes of their keys and of themselves.
 
@@ -156,6 +169,7 @@ class Verdict:
         caveat: Why there may be differences that the configuration wants.
         left_out_columns: Columns that were not compared, because they are VARIANT.
         changelog: It has a changelog, which cannot be verified by its nature; `why` says so.
+        version: The Delta table's version that was compared; None if none was.
     """
 
     relation: str
@@ -172,6 +186,7 @@ class Verdict:
     unrepaired: str = ""
     caveat: str = ""
     changelog: bool = False
+    version: int | None = None
 
     @property
     def is_equal(self) -> bool:

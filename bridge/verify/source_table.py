@@ -19,6 +19,7 @@ from bridge.verify.window import UNCHANGED, TableWindow, Texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from bridge.verify.part import Part
     from bridge.verify.source import Source
 
 _KEY: Final = "pgbridge_key_hash"
@@ -44,6 +45,7 @@ class SourceTable:
         source: The snapshot.
         table: The table; it is held.
         pace: Limits the rate of reading.
+        part: The rows that are read; None for all.
 
     Raises:
         PublisherError: From every method, if the server refuses.
@@ -52,9 +54,12 @@ class SourceTable:
     source: Source
     table: tables.VerifiedTable
     pace: Pace = field(default_factory=Pace)
+    part: Part | None = None
 
     def extent(self) -> Extent:
-        """The ranges of the table, and its size."""
+        """The ranges of the table, and its size; of a part one range, which an index finds."""
+        if self.part is not None:
+            return Extent([BlockRange()], 0)
         sizes = self.source.sizes(self.table.published.relid)
         blocks = [row["blocks"] for row in sizes]
         ranges = block_ranges(blocks, sizes[0]["block_bytes"]) if sizes else [BlockRange()]
@@ -89,7 +94,7 @@ class SourceTable:
         inner = select_statement(self.table.published, [*key, *named, f"{self.table.source_hash} AS h"])
         sums = ", ".join(f"sum({name})" for name in ("h", *numbers))
         for blocks in self._ranges(extent, read):
-            of_range = where_clause(self.table.published.row_filters, blocks.condition)
+            of_range = self._where(blocks)
             statement = (
                 f"SELECT {self.table.source_bucket('h', bits)} AS b, count(*), {sums} "
                 f"FROM ({inner}{of_range} OFFSET 0) AS r{where} GROUP BY 1"  # OFFSET 0: the hash is computed once
@@ -115,7 +120,7 @@ class SourceTable:
             # the key's hash is computed of rows in these buckets only
             hashed = (
                 f"SELECT {self.table.source_key} AS {_KEY}, {_HASH} FROM "
-                f"({inner}{where_clause(self.table.published.row_filters, blocks.condition)} OFFSET 0) AS r "
+                f"({inner}{self._where(blocks)} OFFSET 0) AS r "
                 f"WHERE {self.table.in_source_buckets(_HASH, buckets, bits)}"
             )
             statement = (
@@ -131,6 +136,10 @@ class SourceTable:
         statement = select_statement(self.table.published, [self.table.source_key, self.table.source_hash])
         where = where_clause(self.table.published.row_filters, self.table.source_among(keys))
         return Counter((key, int(hashed)) for key, hashed in self.source.query(f"{statement}{where}"))
+
+    def _where(self, blocks: BlockRange) -> str:
+        of_part = "" if self.part is None else self.part.source_condition
+        return where_clause(self.table.published.row_filters, blocks.condition, of_part)
 
     def _ranges(self, extent: Extent, read: Callable[[float], None] = lambda _: None) -> Iterator[BlockRange]:
         """Yield ranges to read, and keep to the pace."""

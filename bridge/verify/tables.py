@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from bridge.sqltext.lexer import quote_identifier
 from bridge.targets.location import quoted
+from protocol.lsn import INVALID, Lsn
 from protocol.values.readers import AS_NULLS
 from protocol.values.types import ColumnType, Kind, Place
 
@@ -233,6 +234,7 @@ class VerifiedTable:
         left_out: Columns that are not compared: VARIANT does not keep a document's text.
         hash: The hash of its rows.
         mode: The Delta table's mode. Of a history, the versions that are valid are compared.
+        lsn: As of which the Delta table is read: later than the other tables if it has more of the stream.
     """
 
     published: PublishedTable
@@ -243,6 +245,7 @@ class VerifiedTable:
     mode: Mode = "mirror"
     left_out: tuple[str, ...] = ()
     hash: RowHash = MD5
+    lsn: Lsn = INVALID
 
     @property
     def relation(self) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.published import Published
     from bridge.config.config import Subscription
+    from bridge.verify.part import Part
     from bridge.verify.source import Source
     from protocol.lsn import Lsn
 
@@ -52,14 +53,18 @@ class TargetVersion:
 
     Attributes:
         spark: A session of `hashing_session`.
+        part: The rows that are read; None for all.
     """
 
     spark: SparkSession
     table: VerifiedTable
     version: int
+    part: Part | None = None
 
     def _rows(self) -> DataFrame:
         rows = location.read_table(self.spark, self.table.path, version=self.version)
+        if self.part is not None and (of_part := self.part.target_condition):
+            rows = rows.filter(of_part)
         return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
 
     def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:

@@ -12,13 +12,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import commits
+from bridge.catalog import verified
 from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from bridge.snapshots.point_in_time import TableAt, version_at
 from bridge.sync.copy_reader import key_of
 from bridge.verify.comparison import Verdict
+from bridge.verify.schedule import Compared, noted
 from bridge.verify.source import Source
 from bridge.verify.source_table import SourceTable
 from bridge.verify.table_comparison import TableComparison
@@ -28,7 +29,7 @@ from bridge.verify.window import TableWindow, Window
 from protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from bridge.catalog.catalog import Catalog
     from bridge.config.config import Subscription
     from bridge.sync.table_reading import Pace
+    from bridge.verify.part import Part
     from protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
@@ -56,6 +58,7 @@ class Verification:
         shown: How many differences of a table are shown.
         repaired: Repair what differs; no daemon may run.
         progress: Called with a table's name, and how many bytes of it were read, of how many.
+        part: The rows that are compared, of the only table that is wanted; None for all.
     """
 
     spark: SparkSession
@@ -68,9 +71,10 @@ class Verification:
     shown: int
     repaired: bool = False
     progress: Callable[[str, float, float], None] = lambda *_: None
+    part: Part | None = None
 
     def run(self, wanted: Callable[[str], bool]) -> tuple[Lsn, list[Verdict]]:
-        """Verify the tables that are wanted, by their qualified names.
+        """Verify the tables that are wanted, by their qualified names; the catalog has what was found.
 
         Returns:
             The LSN that Delta is compared at, and a verdict for each table.
@@ -101,11 +105,17 @@ class Verification:
                 verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out, caveat=caveat)
                 verdict.why = unread.get(table.published.relid, "") or window.unclear
                 verdicts.append(self._verdict(verdict, source, table, window, after_lsn, end_lsn, app_id))
-            equal = {verdict.relation for verdict in verdicts if verdict.is_equal}
-            places = tuple((rel.namespace, rel.name, rel.path) for rel in chosen if rel.qualified_name in equal)
-            verified = commits.Verified(places, end_lsn, source.at_s)
-        commits.put_verified(self.catalog, self.subscription.name, verified)
+            compared = Compared(end_lsn, source.at_s, time.time(), self.part)
+        self._note(chosen, {verdict.relation: verdict for verdict in verdicts}, compared)
         return end_lsn, sorted(verdicts, key=lambda verdict: verdict.relation)
+
+    def _note(self, rels: Sequence[RelRow], verdicts: Mapping[str, Verdict], compared: Compared) -> None:
+        name = self.subscription.name
+        before = verified.rows(self.catalog, name)
+        for rel in rels:
+            verdict, row = verdicts[rel.qualified_name], before.get((rel.namespace, rel.name))
+            if not verdict.changelog:
+                verified.put(self.catalog, name, noted(row, rel, verdict, compared))
 
     def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow]]:
         """Return the snapshot's LSN, Delta's, the application id and the tables; waits for a daemon that runs."""
@@ -133,11 +143,14 @@ class Verification:
         mode = self.subscription.mode_of(rel.qualified_name)
         if rel.waits is not None:
             raise VerifyError(f"it waits for its resync: {rel.waits}")
-        if not rel.follows or rel.since_lsn > end_lsn:
+        if not rel.follows or rel.since_lsn > max(end_lsn, source.lsn):
             raise VerifyError("it is being copied")
         published = self.published.tables.get((rel.namespace, rel.name))
         if published is None:
             raise VerifyError("it is not published any more, or under another name")
+        key = tuple(key_of(published))
+        if rel.since_lsn > end_lsn and not key:  # of one with a key, what it may have beyond is left out
+            raise VerifyError("it has some transactions that other tables lack: run the daemon until it has caught up")
         try:
             schema = read_target_schema(self.spark, rel.path, mode)
             if schema is None:
@@ -160,11 +173,12 @@ class Verification:
             published,
             rel.path,
             compared,
-            tuple(key_of(published)),
+            key,
             source.declarations(published.relid),
             mode,
             tuple(column.name for column in columns if column.place is Place.VARIANT),
             row_hash(source.version),
+            max(end_lsn, rel.since_lsn),
         )
 
     def _caveat(self, source: Source) -> str:
@@ -215,33 +229,39 @@ class Verification:
             return verdict
         at = TableAt(table.published.namespace, table.published.name, table.path, recorded=None, later=False)
         try:
-            version = version_at(self.spark, at, end_lsn)
+            version = version_at(self.spark, at, table.lsn)
         except TargetError as error:
             verdict.why = error.message
             return verdict
-        target = TargetVersion(hashing_session(self.spark), table, version)
-        rows = SourceTable(source, table, self.pace)
+        verdict.version = version
+        target = TargetVersion(hashing_session(self.spark), table, version, self.part)
+        rows = SourceTable(source, table, self.pace, self.part)
+        if self.part is not None:
+            touched = self.part.of(touched, table.key)
         try:
             with source.attempt():
                 TableComparison(rows, touched, target, verdict, self.shown, self.progress).run(ahead=ahead)
         except VerifyError as error:
             return Verdict(table.relation, table.path, why=error.message, left_out_columns=table.left_out)
         if self.repaired and verdict.differences:
-            try:
-                if verdict.caveat:
-                    raise VerifyError(verdict.caveat)
-                repair(
-                    self.spark,
-                    source,
-                    target,
-                    verdict.differences,
-                    subscription=self.subscription,
-                    published=self.published,
-                    app_id=app_id,
-                    lsn=end_lsn,
-                )
-                verdict.repaired = True
-            except BridgeError as error:
-                verdict.unrepaired = error.message
+            self._repair(verdict, source, target, app_id)
         verdict.seconds = time.monotonic() - started_s
         return verdict
+
+    def _repair(self, verdict: Verdict, source: Source, target: TargetVersion, app_id: str) -> None:
+        try:
+            if verdict.caveat:
+                raise VerifyError(verdict.caveat)
+            repair(
+                self.spark,
+                source,
+                target,
+                verdict.differences,
+                subscription=self.subscription,
+                published=self.published,
+                app_id=app_id,
+                lsn=target.table.lsn,
+            )
+            verdict.repaired = True
+        except BridgeError as error:
+            verdict.unrepaired = error.message

@@ -49,6 +49,8 @@ DEFAULTS = {
         "retry_max_s": 60,
         "catalog_check_s": 60,
         "max_copy_rate_bytes_s": 0,
+        "verify_every_h": 0,
+        "max_verify_rate_bytes_s": 8 << 20,
     },
     "alerts": {"retained_bytes": 10 << 30, "slot_left_s": 3600},
 }

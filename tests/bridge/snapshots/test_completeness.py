@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import commits
 from bridge.catalog.catalog import Catalog
-from bridge.catalog.commits import CommitRecord, Verified
+from bridge.catalog.commits import CommitRecord
+from bridge.catalog.verified import VerifiedRow, put
 from bridge.config.config import Subscription
 from bridge.lake.log.local_tables import LocalTables
 from bridge.receive.slot_status import Moment, sent_up_to
@@ -111,6 +111,12 @@ def test_a_commit_has_the_rows_of_all_subscriptions_of_a_warehouse(world):
     assert world.turn() == [("/lake", [("a", "complete", "0/30", at(30))])]
 
 
+def found_equal(catalog, subscription, tables, lsn, until):
+    for namespace, name, path in tables:
+        row = VerifiedRow(namespace, name, path, until.timestamp(), lsn=Lsn(lsn), at_s=until.timestamp())
+        put(catalog, subscription, row)
+
+
 def test_while_nothing_changes_the_time_goes_on(world):
     world.begin("a", 0x20)
     world.moments["a"].append(Moment(Lsn(0x20), at(0)))
@@ -122,17 +128,17 @@ def test_while_nothing_changes_the_time_goes_on(world):
 def test_what_was_found_equal_is_written_once(world):
     world.begin("a", 0x20)
     tables = (("public", "t", "/lake/public/t"), ("public", "u", "/lake/public/u"))
-    commits.put_verified(world.catalog, "a", Verified(tables, Lsn(0x18), at(5).timestamp()))
+    found_equal(world.catalog, "a", tables, 0x18, at(5))
     assert world.turn() == [("/lake", [("a", "verified", "0/18", at(5))])]
     assert world.turn() == []
-    commits.put_verified(world.catalog, "a", Verified(tables[:1], Lsn(0x20), at(9).timestamp()))
+    found_equal(world.catalog, "a", tables[:1], 0x20, at(9))
     assert world.turn() == [("/lake", [("a", "verified", "0/20", at(9))])]
 
 
 def test_what_could_not_be_written_is_written_later(world):
     world.begin("a", 0x20)
     world.moments["a"].append(Moment(Lsn(0x20), at(0)))
-    commits.put_verified(world.catalog, "a", Verified((("public", "t", "/t"),), Lsn(0x18), at(5).timestamp()))
+    found_equal(world.catalog, "a", [("public", "t", "/t")], 0x18, at(5))
     world.kept.fails = True
     assert world.completeness._again() == 300
     world.kept.fails = False
@@ -217,7 +223,7 @@ def test_up_to_where_each_table_is_complete(spark, tmp_path):
         world.begin("sub", 0x40)
         world.moments["sub"] = deque([Moment(Lsn(0x38), at(90))])
         equal = (("public", "a", "/lake/a"), ("public", "gone", "/lake/gone"))
-        commits.put_verified(catalog, "sub", Verified(equal, Lsn(0x20), at(25).timestamp()))
+        found_equal(catalog, "sub", equal, 0x20, at(25))
         world.completeness._table = lambda _: table
         world.completeness.turn()
     expected = {

@@ -1,4 +1,4 @@
-"""A publisher that pg_upgrade has replaced, in the catalog; `tests/faults/test_upgraded.py` has the whole of it."""
+"""A publisher that pg_upgrade has replaced, in the catalog; `tests/faults/test_reset.py` has the whole of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import held, refresh, upgraded
+from bridge.catalog import held, refresh, reset
 from bridge.catalog.catalog import Catalog
 from bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow, sync_name
 from bridge.runtime.errors import StateError
@@ -31,8 +31,8 @@ def catalog(tmp_path):
 
 def test_positions_are_those_of_the_new_server(catalog):
     catalog.set_skip_lsn("shop", Lsn(0x30))
-    upgraded.check_finished(catalog, "shop")
-    upgraded.follow(catalog, "shop", SERVER, Lsn(0x8000))
+    reset.check_finished(catalog, "shop")
+    reset.follow(catalog, "shop", SERVER, Lsn(0x8000))
     positions = held.held(catalog, "shop")
     assert positions is not None
     assert (positions.origin.system_identifier, positions.origin.timeline, positions.origin.lsn) == ("2", 1, 0x8000)
@@ -45,7 +45,7 @@ def test_positions_are_those_of_the_new_server(catalog):
 
 def test_tables_that_were_being_added_are_copied_again(catalog):
     refresh.take_up(catalog, "shop", 0, bring_in=[NEW], follow=(), remove=())
-    upgraded.follow(catalog, "shop", SERVER, Lsn(0x8000))
+    reset.follow(catalog, "shop", SERVER, Lsn(0x8000))
     assert [(rel.name, rel.state) for rel in catalog.rels(sync_name("shop"))] == [("new", "d")]
     worker = catalog.subscription(sync_name("shop"))
     assert (worker.slot_state, worker.system_identifier) == (refresh.DROPPING, "2")
@@ -66,4 +66,4 @@ def test_tables_that_were_being_added_are_copied_again(catalog):
 def test_what_is_under_way(catalog, begin, what):
     begin(catalog)
     with pytest.raises(StateError, match=what):
-        upgraded.check_finished(catalog, "shop")
+        reset.check_finished(catalog, "shop")

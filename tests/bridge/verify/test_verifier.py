@@ -1,0 +1,187 @@
+"""The daemon's own verification: in parts, beside the stream, and only as often as it is of use."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from bridge.catalog.lock import locked
+from bridge.catalog.verified import put, rows
+from bridge.monitor.document import subscription_status
+from bridge.runtime import log
+from bridge.runtime.threads import Turns
+from bridge.verify import verifier as module
+from bridge.verify.verifier import Verifier
+from tests.bridge.subscribed import end, running, wait_until
+from tests.oracle.load import Load
+
+SETUP = """
+CREATE TABLE large (id bigint PRIMARY KEY, note text);
+INSERT INTO large SELECT n, repeat('x', 100) FROM generate_series(1, 4000) n;
+CREATE TABLE uuids (id uuid PRIMARY KEY, note text);
+INSERT INTO uuids SELECT (lpad(to_hex(n::bigint * 1000000), 8, '0') || repeat('0', 24))::uuid, repeat('y', 100)
+  FROM generate_series(1, 4000) n;
+CREATE TABLE bag (a int); INSERT INTO bag VALUES (1), (1), (2);
+CREATE TABLE log (id int PRIMARY KEY);
+CREATE PUBLICATION pub FOR TABLE large, uuids, bag, log;
+"""
+EVERY_S = 3600
+
+
+@pytest.fixture
+def bridge(publisher, pipeline, monkeypatch):
+    monkeypatch.setattr(module, "_STEP_BYTES", 200_000)
+    publisher.execute(SETUP)
+    publisher.execute("VACUUM ANALYZE large, uuids")
+    bridge = pipeline(workers__verify_every_h=EVERY_S / 3600, tables={"public.log": {"mode": "changelog"}})
+    bridge.catch_up()
+    return bridge
+
+
+@contextmanager
+def verifying(bridge):
+    """Gives what takes a step of a verifier, beside a worker; each step is of a new process."""
+    worker = running(bridge)
+
+    def step():
+        with closing_of(bridge) as verifier, capture_logs() as logs:
+            after_s = verifier.turn()
+        return after_s, [event for event in logs if event["log_level"] in {"warning", "error"}]
+
+    try:
+        yield step
+    finally:
+        end(worker)
+    assert worker.error is None
+
+
+@contextmanager
+def closing_of(bridge):
+    verifier = Verifier(bridge.subscription, bridge.spark, bridge.catalog, log.get("test"))
+    try:
+        yield verifier
+    finally:
+        verifier.stop()
+
+
+def known(bridge):
+    return {name: row for (_, name), row in rows(bridge.catalog, bridge.subscription.name).items()}
+
+
+def all_done(bridge, step):
+    """Take steps until none is due; returns what was logged, and how many steps it took."""
+    events = []
+    for number in range(100):
+        after_s, logged = step()
+        events += logged
+        if after_s == module._LOOK_S:
+            return events, number
+    raise AssertionError(known(bridge))
+
+
+def long_ago(bridge, seconds):
+    for row in known(bridge).values():
+        put(bridge.catalog, bridge.subscription.name, replace(row, tried_s=row.tried_s - seconds))
+
+
+def problems(bridge):
+    status = subscription_status(bridge.subscription, bridge.catalog, None, running=True)
+    return [(each["relation"], each["message"]) for each in status["problems"] if each["kind"] == "differs"]
+
+
+def test_large_tables_in_parts_under_load(publisher, bridge):
+    """Rows change, come, go, and move between parts meanwhile, whose LSNs differ."""
+
+    def change(connection, number):
+        connection.execute("UPDATE large SET note = note || 'z' WHERE id %% 97 = %s", (number % 97,))
+        connection.execute("UPDATE large SET id = 9000 - id WHERE id = %s", (100 + 37 * number % 3000,))
+        connection.execute("INSERT INTO large VALUES (%s, 'new')", (100_000 + number,))
+        connection.execute("DELETE FROM uuids WHERE id = (SELECT min(id::text)::uuid FROM uuids)")
+
+    with verifying(bridge) as step, Load(publisher, change, pause_s=0.5):
+        events, steps = all_done(bridge, step)
+    assert events == []
+    assert steps > 6
+    assert known(bridge).keys() == {"large", "uuids", "bag"}
+    for row in known(bridge).values():
+        assert row.lsn is not None, row
+        assert (row.differs, row.could_not, row.begun) == (None, None, None)
+    assert problems(bridge) == []
+
+
+def test_what_differs_is_told_until_it_does_not(publisher, bridge):
+    large = f"delta.`{bridge.path('large')}`"
+    for statement in (f"DELETE FROM {large} WHERE id = 2000", f"UPDATE {large} SET note = 'other' WHERE id = 3990"):
+        bridge.spark.sql(statement).collect()
+    with verifying(bridge) as step:
+        events, _ = all_done(bridge, step)
+        assert [(event["event"], event["relation"]) for event in events] == [
+            ("a table differs from the published one", "public.large")
+        ]
+        assert "pgbridge verify" in events[0]["hint"]
+        assert "--table public.large" in events[0]["hint"]
+        ((relation, message),) = problems(bridge)
+        assert relation == "public.large"
+        assert message.endswith("1 changed, 1 missing")
+        assert known(bridge)["large"].lsn is None
+        bridge.spark.sql(f"UPDATE {large} SET note = repeat('x', 100) WHERE id = 3990").collect()
+        bridge.spark.sql(f"INSERT INTO {large} VALUES (2000, repeat('x', 100))").collect()
+        long_ago(bridge, EVERY_S)
+        assert all_done(bridge, step)[0] == []
+    assert problems(bridge) == []
+    assert known(bridge)["large"].lsn is not None
+
+
+def test_only_what_has_changed_is_read_again(publisher, bridge):
+    with verifying(bridge) as step:
+        all_done(bridge, step)
+        before = known(bridge)
+        publisher.execute("INSERT INTO bag VALUES (3)")
+        wait_until(lambda: len(bridge.rows("bag")) == 4)
+        long_ago(bridge, EVERY_S)
+        assert all_done(bridge, step) == ([], 1)
+        after = known(bridge)
+        assert after["bag"].lsn > before["bag"].lsn
+        assert after["large"].lsn == before["large"].lsn
+        long_ago(bridge, 7 * EVERY_S)
+        all_done(bridge, step)
+    assert all(row.lsn > before[name].lsn for name, row in known(bridge).items())
+
+
+def test_one_that_was_copied_since_begins_anew(bridge):
+    with verifying(bridge) as step:
+        while "large" not in known(bridge) or known(bridge)["large"].begun is None:
+            step()
+    (rel,) = (rel for rel in bridge.catalog.rels(bridge.subscription.name) if rel.name == "large")
+    begun = known(bridge)["large"].begun
+    put(
+        bridge.catalog, bridge.subscription.name, replace(known(bridge)["large"], begun=replace(begun, lsn=rel.lsn - 1))
+    )
+    with verifying(bridge) as step:
+        step()
+    assert known(bridge)["large"].begun.lower == begun.lower
+    assert known(bridge)["large"].begun.lsn >= rel.lsn
+
+
+def test_a_server_that_does_not_answer_is_told_once(bridge):
+    with closing_of(bridge) as verifier, capture_logs() as logs:
+        bridge.catalog.set_state(bridge.subscription.name, "streaming")
+        verifier._subscription = bridge.subscription.model_copy(update={"connection": "host=/nonexistent"})
+        assert [verifier.turn() for _ in range(2)] == [module._LOOK_S] * 2
+    assert [event["event"] for event in logs if event["log_level"] == "warning"] == [
+        "tables cannot be verified now; they are tried again"
+    ]
+
+
+def test_the_daemon_verifies_by_itself_and_ends_at_once(bridge, monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_S", 0.1)
+    monkeypatch.setattr(module, "_LOOK_S", 0.1)
+    monkeypatch.setattr(module, "_TURNS", Turns("verify", rest=0))
+    with locked(bridge.folder / "state"):
+        worker = running(bridge)
+        wait_until(lambda: {row.lsn is not None for row in known(bridge).values()} == {True}, 120)
+        end(worker)
+    assert worker.error is None
