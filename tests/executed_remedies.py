@@ -261,6 +261,9 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "set unrepresentable": _UNHELD,
         "run in Spark: ALTER TABLE": "bridge/targets/test_target.py::test_the_printed_statement_adds_what_is_missing",
     },
+    "verify/verifier.py": {
+        "{remedies.of_difference(": "bridge/verify/test_verifier.py::test_a_delta_table_differs",
+    },
     "verify/verification.py": {
         "see pgbridge status": "remedies/test_of_a_subscription.py::test_a_lag_that_verify_does_not_wait_for",
     },

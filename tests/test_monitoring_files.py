@@ -37,6 +37,7 @@ METRICS: dict[str, set[str]] = {
     "pgbridge_copy_total_bytes_estimate": {"subscription", "table"},
     "pgbridge_catalog_differences": {"subscription", "kind"},
     "pgbridge_tables_waiting": {"subscription"},
+    "pgbridge_tables_differing": {"subscription"},
     "pgbridge_conflicts_total": {"subscription", "kind"},
     "pgbridge_errors_total": {"subscription", "kind"},
     "pgbridge_slot_retained_bytes": {"subscription"},
@@ -81,8 +82,8 @@ def test_dashboard_can_be_imported_anywhere():
     assert max(column for column, _ in cells) < 24
 
 
-def test_there_are_seven_alerts():
-    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 7
+def test_there_are_eight_alerts():
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 8
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

@@ -303,9 +303,8 @@ def _of_tables(catalog: Catalog, name: str, status: SubscriptionStatus, rels: It
         row = rows.get((rel.namespace, rel.name))
         if row is not None and (differing := row.differing(rel)) is not None:
             text = f"{rel.qualified_name} differs from the published table as of {row.differs_lsn}: {differing}"
-            hint = f"to see which rows, run: {remedies.verify(name, rel.qualified_name)}"
-            at = _time(row.tried_s)
-            yield _problem("differs", text, hint, level="problem", relation=rel.qualified_name, time=at)
+            of = {"relation": rel.qualified_name, "time": _time(row.tried_s)}
+            yield _problem("differs", text, remedies.of_difference(name, rel.qualified_name), level="problem", **of)
     for seen in followed.seen(catalog, name):
         differs, relation = seen.difference, ".".join(seen.difference.relation)
         yield _problem(differs.kind, differs.message, differs.hint, relation=relation, time=_time(seen.since_s))

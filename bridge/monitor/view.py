@@ -255,6 +255,8 @@ def _subscription(made: _Families, shown: SubscriptionStatus, told: Observations
         made.gauge("catalog_differences", text, said.count(kind), **of, kind=kind)
     waiting = "Tables whose changes are left out until they are copied afresh."
     made.gauge("tables_waiting", waiting, said.count("waits"), **of)
+    differing = "Tables whose rows are not those of the published ones."
+    made.gauge("tables_differing", differing, said.count("differs"), **of)
     for kind, count in (("apply", shown["apply_error_count"]), ("sync", shown["sync_error_count"])):
         made.counter("errors", "Errors in applying and in copying.", count, **of, kind=kind)
 

@@ -112,9 +112,14 @@ def upgraded(subscription: str) -> str:
     return f"pgbridge origin {shlex.quote(subscription)} --upgraded"
 
 
-def verify(subscription: str, table: str = "") -> str:
-    """Compare the tables with the server's, or one of them."""
-    return shlex.join(["pgbridge", "verify", subscription, *(["--table", table] if table else [])])
+def verify(subscription: str) -> str:
+    """Compare the tables with the server's."""
+    return f"pgbridge verify {shlex.quote(subscription)}"
+
+
+def of_difference(subscription: str, table: str) -> str:
+    """Say how to see which rows of a table differ."""
+    return f"to see which rows, run: {verify(subscription)} --table {shlex.quote(table)}"
 
 
 def skip(subscription: str, finish_lsn: Lsn | str) -> str:

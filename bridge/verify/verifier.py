@@ -223,7 +223,7 @@ class Verifier:
                     relation=rel.qualified_name,
                     rows=now.differs,
                     lsn=str(now.differs_lsn),
-                    hint=f"to see which rows, run: {remedies.verify(self._subscription.name, rel.qualified_name)}",
+                    hint=remedies.of_difference(self._subscription.name, rel.qualified_name),
                 )
             elif now.differs is None and differed:
                 self._log.info("a table equals the published one again", relation=rel.qualified_name)
