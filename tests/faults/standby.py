@@ -145,11 +145,14 @@ class ForkedServer(Closing):
     Args:
         name: Of the subscription that streams from it, and so of its slot.
         settings: Settings beside autovacuum, which is off: WAL grows by what a test writes.
+        bindir: The server's programs; None for those of the tests.
     """
 
-    def __init__(self, name: str = "forked", settings: Mapping[str, Setting] | None = None) -> None:
+    def __init__(
+        self, name: str = "forked", settings: Mapping[str, Setting] | None = None, *, bindir: Path | None = None
+    ) -> None:
         self.name = name
-        self.postgres = EmbeddedPostgres(settings={"autovacuum": False, **(settings or {})}, fsync=False)
+        self.postgres = EmbeddedPostgres(bindir, settings={"autovacuum": False, **(settings or {})}, fsync=False)
         self.postgres.start()
 
     @property

@@ -55,7 +55,8 @@ def test_a_copy_that_is_killed_five_times(publisher, daemon, capsys):
             "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots"
         )
         held_bytes = max(held_bytes, held)
-    assert bridge.run_until_caught_up() == 0, bridge.log_tail()
+    bridge.start("--until-caught-up")
+    assert bridge.wait(1800) == 0, bridge.log_tail()
     took_s = time.monotonic() - began_s
     ((later, fetched),) = publisher.query("SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables")
     read = later - sequential + fetched - by_index
