@@ -413,6 +413,7 @@ _SINCE_23 = (
       namespace TEXT NOT NULL,
       name TEXT NOT NULL,
       path TEXT NOT NULL,
+      copied_lsn INTEGER NOT NULL,           -- its lsn in subscription_rel: another copy of it is another table
       tried REAL NOT NULL,                   -- when, in seconds since 1970
       lsn INTEGER,                           -- as of which it was last found equal; NULL if it never was
       at REAL,                               -- what was committed before was compared then: seconds since 1970
@@ -420,14 +421,16 @@ _SINCE_23 = (
       version INTEGER,                       -- the Delta table's, if that is equal
       differs TEXT,                          -- what differs
       differs_lsn INTEGER,                   -- as of which
+      caveat TEXT,                           -- what is not compared, or may differ by the configuration's will
       could_not TEXT,                        -- why it could not be told
       begun TEXT,                            -- JSON: how far a verification in parts has come
       PRIMARY KEY (subscription, namespace, name)
     ) STRICT
     """,
     """
-    INSERT INTO verified (subscription, namespace, name, path, tried, lsn, at, recorded)
-    SELECT subscription, namespace, name, path, at, lsn, at, recorded FROM verified_before
+    INSERT INTO verified (subscription, namespace, name, path, copied_lsn, tried, lsn, at, recorded)
+    SELECT v.subscription, v.namespace, v.name, v.path, r.lsn, v.at, v.lsn, v.at, v.recorded
+      FROM verified_before v JOIN subscription_rel r USING (subscription, namespace, name)
     """,
     "DROP TABLE verified_before",
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from bridge.catalog.catalog_rows import RelRow
     from bridge.catalog.database import Transactions
@@ -27,6 +27,8 @@ class Begun:
         version: The Delta table's, then.
         rows: How many rows differ in the parts that were compared, by how they do.
         partly: There are more of them.
+        left_out: Some keys were left out, because their last changes were not applied yet.
+        caveat: See `VerifiedRow`.
     """
 
     column: str
@@ -34,8 +36,10 @@ class Begun:
     lsn: int
     at_s: float
     version: int
-    rows: dict[str, int]
-    partly: bool
+    rows: dict[str, int] = field(default_factory=dict)
+    partly: bool = False
+    left_out: bool = False
+    caveat: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,14 @@ class VerifiedRow:
     """A table's last verification.
 
     Attributes:
-        tried_s: When it ended, in seconds since 1970.
+        copied_lsn: Where the table joined the stream (`RelRow.lsn`): another copy of it is another table.
+        tried_s: When a part of it, or all, was last compared, or tried to be: seconds since 1970.
         lsn: As of which the table was last found equal; None if it never was.
         at_s: What was committed before was compared then: seconds since 1970, by the server's clock.
         version: The Delta table's version that is equal; None if the last verification did not find it equal.
         differs: What differs; None for nothing. One that could not tell changes nothing in this.
         differs_lsn: As of which.
+        caveat: What is not compared, or may differ by the configuration's will; None for nothing.
         could_not: Why the last verification could not tell; None if it could.
         begun: How far one in parts has come; None if none is under way.
     """
@@ -56,55 +62,49 @@ class VerifiedRow:
     namespace: str
     name: str
     path: str
+    copied_lsn: Lsn
     tried_s: float
     lsn: Lsn | None = None
     at_s: float | None = None
     version: int | None = None
     differs: str | None = None
     differs_lsn: Lsn | None = None
+    caveat: str | None = None
     could_not: str | None = None
     begun: Begun | None = None
 
-    @property
-    def qualified_name(self) -> str:
-        """`namespace.name`."""
-        return f"{self.namespace}.{self.name}"
 
-    def differing(self, rel: RelRow) -> str | None:
-        """What differs in the table as it is now: one that was copied since is another."""
-        current = rel.follows and self.differs_lsn is not None and rel.lsn <= self.differs_lsn
-        return self.differs if current else None
+_COLUMNS = "namespace, name, path, copied_lsn, tried, lsn, at, version, differs, differs_lsn, caveat, could_not, begun"
+_NEW = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS.split(", ")[2:])
 
 
-_COLUMNS = "namespace, name, path, tried, lsn, at, version, differs, differs_lsn, could_not, begun"
-
-
-def rows(catalog: Transactions, subscription: str) -> dict[tuple[str, str], VerifiedRow]:
-    """What is known of a subscription's tables, by (namespace, name)."""
+def rows(catalog: Transactions, subscription: str, rels: Iterable[RelRow]) -> dict[RelRow, VerifiedRow]:
+    """What is known of tables as they are now, without those that follow no stream or were copied since."""
     known = catalog.rows(f"SELECT {_COLUMNS} FROM verified WHERE subscription = ?", subscription)
-    return {
-        (namespace, name): VerifiedRow(
-            *(namespace, name, path, tried_s),
-            *(None if lsn is None else Lsn(lsn), at_s, version),
-            *(differs, None if differs_lsn is None else Lsn(differs_lsn), could_not),
-            begun=None if begun is None else Begun(**json.loads(begun)),
-        )
-        for namespace, name, path, tried_s, lsn, at_s, version, differs, differs_lsn, could_not, begun in known
-    }
+    by_name = {(row[0], row[1]): row for row in known}
+    current = ((rel, by_name.get((rel.namespace, rel.name))) for rel in rels if rel.follows)
+    return {rel: _row(row) for rel, row in current if row is not None and row[3] == rel.lsn}
+
+
+def _row(row: tuple[Any, ...]) -> VerifiedRow:
+    namespace, name, path, copied, tried_s, lsn, at_s, version, differs, differs_lsn, caveat, could_not, begun = row
+    return VerifiedRow(
+        *(namespace, name, path, Lsn(copied), tried_s, None if lsn is None else Lsn(lsn), at_s, version),
+        *(differs, None if differs_lsn is None else Lsn(differs_lsn), caveat, could_not),
+        begun=None if begun is None else Begun(**json.loads(begun)),
+    )
 
 
 def put(catalog: Transactions, subscription: str, row: VerifiedRow) -> None:
     """Note a table's verification. The warehouse is told if it was found equal."""
     with catalog.transaction() as db:
         db.execute(
-            f"INSERT INTO verified (subscription, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (subscription, namespace, name) DO UPDATE SET path = excluded.path, tried = excluded.tried, "
-            "recorded = recorded AND lsn IS excluded.lsn AND at IS excluded.at, lsn = excluded.lsn, at = excluded.at, "
-            "version = excluded.version, differs = excluded.differs, differs_lsn = excluded.differs_lsn, "
-            "could_not = excluded.could_not, begun = excluded.begun",
+            f"INSERT INTO verified (subscription, {_COLUMNS}) VALUES ({', '.join('?' * 14)}) "
+            "ON CONFLICT (subscription, namespace, name) DO UPDATE SET "
+            f"recorded = recorded AND lsn IS excluded.lsn AND at IS excluded.at, {_NEW}",
             (
-                *(subscription, row.namespace, row.name, row.path, row.tried_s, row.lsn, row.at_s, row.version),
-                *(row.differs, row.differs_lsn, row.could_not),
+                *(subscription, row.namespace, row.name, row.path, row.copied_lsn, row.tried_s, row.lsn, row.at_s),
+                *(row.version, row.differs, row.differs_lsn, row.caveat, row.could_not),
                 None if row.begun is None else json.dumps(asdict(row.begun)),
             ),
         )

@@ -298,11 +298,9 @@ def _of_tables(catalog: Catalog, name: str, status: SubscriptionStatus, rels: It
             since = _time_or_none(rel.waits_since_s)
             text = f"{rel.qualified_name} waits for its resync: {message}"
             yield _problem("waits", text, hint, level="problem", relation=rel.qualified_name, time=since)
-    rows = verified.rows(catalog, name)
-    for rel in rels:
-        row = rows.get((rel.namespace, rel.name))
-        if row is not None and (differing := row.differing(rel)) is not None:
-            text = f"{rel.qualified_name} differs from the published table as of {row.differs_lsn}: {differing}"
+    for rel, row in verified.rows(catalog, name, rels).items():
+        if row.differs is not None:
+            text = f"{rel.qualified_name} differs from the published table as of {row.differs_lsn}: {row.differs}"
             of = {"relation": rel.qualified_name, "time": _time(row.tried_s)}
             yield _problem("differs", text, remedies.of_difference(name, rel.qualified_name), level="problem", **of)
     for seen in followed.seen(catalog, name):

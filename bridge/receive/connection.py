@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 import sql
-from bridge.receive.readiness import cut_after, readable
+from bridge.receive.readiness import cut_after, readable, shut_down
 from bridge.runtime.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+_CANCEL_TIMEOUT_S = 2.0
 
 SESSION_SETTINGS = {
     # The text of values, in and out, and that of expressions, does not depend on the server, the database or the role.
@@ -274,6 +276,17 @@ def _is_cut(uri: str) -> bool:
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.strip().isdigit() and 1 <= int(text) <= _LAST_PORT
+
+
+def cut(connection: psycopg.Connection[Any]) -> None:
+    """End a connection from another thread: who waits for an answer on it gets an error.
+
+    The statement is cancelled, because a server that waits for a lock does not notice the connection's end.
+    """
+    with suppress(psycopg.Error):  # it has ended, or the server does not answer
+        connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+    with suppress(psycopg.Error, OSError):
+        shut_down(connection.fileno())
 
 
 def translated(error: psycopg.Error, doing: str) -> PublisherError:

@@ -5,14 +5,14 @@ Decoding the stream never uses these: pgoutput describes relations as of the LSN
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from bridge.publication.published_table import PublishedColumn, PublishedTable
 from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.receive import column_fill, connection, readiness
+from bridge.receive import column_fill, connection
 from bridge.receive.slot_status import Slots, SlotStatus, slots_of
 from bridge.runtime.errors import PublisherError
 from bridge.runtime.threads import Closing
@@ -27,7 +27,6 @@ PASSWORD_WARNING_S = 7 * 86400.0
 """How long before its end a password is warned of: the default of PostgreSQL 19's
 password_expiration_warning_threshold, whose notice comes with the login, where psycopg drops it."""
 
-_CANCEL_TIMEOUT_S = 2.0
 _ORIGIN_VERSION = 160000
 _MISSING_VERSION = 180000
 _ON_DEMAND_VERSION = 190000
@@ -63,14 +62,8 @@ class Publisher(Closing):
         self.connection.close()
 
     def cut(self) -> None:
-        """End the connection from another thread: who waits for an answer on it gets a PublisherError.
-
-        The statement is cancelled, because a server that waits for a lock does not notice the connection's end.
-        """
-        with suppress(psycopg.Error):  # it has ended, or the server does not answer
-            self.connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
-        with suppress(psycopg.Error, OSError):
-            readiness.shut_down(self.connection.fileno())
+        """End the connection from another thread: who waits for an answer on it gets a PublisherError."""
+        connection.cut(self.connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

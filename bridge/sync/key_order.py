@@ -141,10 +141,14 @@ def ranged_copy(
 
 
 class KeyParts(NamedTuple):
-    """Parts of a table of about as many rows each: the least value of each but the first, as text, in order."""
+    """Parts of a table of about as many rows each: the least value of each but the first, as text, in order.
+
+    `texts`: Delta has texts, in whose order these are.
+    """
 
     column: str
     bounds: tuple[str, ...]
+    texts: bool
 
 
 def key_parts(
@@ -168,7 +172,7 @@ def key_parts(
             if row["leads_index"] and abs(row["correlation"]) >= _SORTED:
                 bounds = _bounds(row["bounds"], parts, texts=texts)
                 texts_of = (each.decode() if isinstance(each, bytes) else str(each) for each in bounds)
-                return KeyParts(column.name, tuple(texts_of)) if bounds else None
+                return KeyParts(column.name, tuple(texts_of), texts) if bounds else None
     return None
 
 

@@ -122,7 +122,8 @@ def counts(rows_that_differ: Iterable[Difference]) -> dict[str, int]:
 
 def said(rows: Mapping[str, int], *, partly: bool) -> str:
     """The same in words; `partly` if they are not all."""
-    return "at least " * partly + ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items())
+    each = ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items())
+    return "at least " * partly + (each or "some rows")
 
 
 def differences(source: Counter[tuple[str, int]], target: Counter[tuple[str, int]], *, keyed: bool) -> list[Difference]:

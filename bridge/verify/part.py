@@ -22,11 +22,13 @@ class Part:
         column: An integer or a uuid, which is a string in Delta.
         lower: The least value in it, as text; None for no bound, and NULLs.
         upper: The least value above it.
+        texts: Delta has texts.
     """
 
     column: str
     lower: str | None
     upper: str | None
+    texts: bool
 
     @property
     def source_condition(self) -> str:
@@ -37,7 +39,7 @@ class Part:
     def target_condition(self) -> str:
         """Spark's."""
         name, ends = quoted(self.column), ((">=", self.lower), ("<", self.upper))
-        within = " AND ".join(f"{name} {than} {_literal(end)}" for than, end in ends if end is not None)
+        within = " AND ".join(f"{name} {than} {self._literal(end)}" for than, end in ends if end is not None)
         return self._with_nulls(within, name)
 
     def _with_nulls(self, condition: str, name: str) -> str:
@@ -55,25 +57,20 @@ class Part:
     def _has(self, value: str | None) -> bool:
         if value is None:
             return self.lower is None
-        order = _order(value)
-        above = self.lower is None or _order(self.lower) <= order
-        return above and (self.upper is None or order < _order(self.upper))
+        order = _order(value, self.texts)
+        above = self.lower is None or _order(self.lower, self.texts) <= order
+        return above and (self.upper is None or order < _order(self.upper, self.texts))
+
+    def _literal(self, value: str) -> str:
+        return f"'{value}'" if self.texts else f"{value}L"
 
 
 def part_from(parts: KeyParts, lower: str | None) -> Part:
     """The part that begins with a value."""
-    above = (bound for bound in parts.bounds if lower is None or _order(bound) > _order(lower))
-    return Part(parts.column, lower, next(above, None))
+    texts = parts.texts
+    above = (bound for bound in parts.bounds if lower is None or _order(bound, texts) > _order(lower, texts))
+    return Part(parts.column, lower, next(above, None), texts)
 
 
-def _is_number(value: str) -> bool:
-    return value.removeprefix("-").isdigit()
-
-
-def _order(value: str) -> tuple[int, str]:
-    """What values of one type are ordered by."""
-    return (int(value), "") if _is_number(value) else (0, value)
-
-
-def _literal(value: str) -> str:
-    return f"{value}L" if _is_number(value) else f"'{value}'"
+def _order(value: str, texts: bool) -> tuple[int, str]:
+    return (0, value) if texts else (int(value), "")

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from bridge.catalog.verified import Begun, VerifiedRow, rows
 from bridge.verify.comparison import counts, said
+from protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from bridge.config.config import Subscription
     from bridge.verify.comparison import Verdict
     from bridge.verify.part import Part
-    from protocol.lsn import Lsn
 
 _UNCHANGED: Final = 7
 """So many times as seldom a table is read that has not changed."""
@@ -53,44 +53,57 @@ class Compared:
     part: Part | None
 
 
+def takes_part(subscription: Subscription, rel: RelRow) -> bool:
+    """Whether a table can be verified now: it follows the stream, and has the published rows."""
+    return rel.follows and subscription.mode_of(rel.qualified_name) != "changelog"
+
+
 def noted(before: VerifiedRow | None, rel: RelRow, verdict: Verdict, compared: Compared) -> VerifiedRow:
-    """What the catalog has of a table after a verdict on it, or on its next part."""
-    row = before or VerifiedRow(rel.namespace, rel.name, rel.path, compared.now_s)
+    """What the catalog has of a table after a verdict on it, or on a part of it.
+
+    Args:
+        before: What it has of the table, which was not copied since; None for nothing. If a later verdict is in it, or
+            the part is not the next one, nothing changes.
+    """
+    row = before or VerifiedRow(rel.namespace, rel.name, rel.path, rel.lsn, 0.0)
+    part, begun = compared.part, row.begun
+    first = part is None or part.lower is None
+    next_one = part is not None and begun is not None and (begun.column, begun.lower) == (part.column, part.lower)
+    if not (first or next_one) or compared.lsn < max(row.lsn or INVALID, row.differs_lsn or INVALID):
+        return row
     row = replace(row, path=rel.path, tried_s=compared.now_s, could_not=None)
     if verdict.why or verdict.version is None:
-        return replace(row, could_not=verdict.why or None)
-    part, begun = compared.part, row.begun
-    if part is None or part.lower is None or begun is None:
-        begun = Begun("", "", compared.lsn, compared.at_s, verdict.version, {}, partly=False)
-    if _differs(verdict):
-        sums = Counter(begun.rows) + Counter(counts(verdict.differences))
-        begun = replace(begun, rows=dict(sorted(sums.items())), partly=begun.partly or verdict.partly)
-    row = replace(row, begun=None)
-    differs = bool(begun.rows) or begun.partly
-    if differs:
+        return replace(row, could_not=verdict.why)
+    if first or begun is None:
+        begun = Begun("", "", compared.lsn, compared.at_s, verdict.version)
+    begun = _with_verdict(begun, verdict)
+    if differs := bool(begun.rows) or begun.partly:
         text = said(begun.rows, partly=begun.partly)
         row = replace(row, differs=text, differs_lsn=compared.lsn, version=None)
-    elif not verdict.is_equal:
-        return replace(row, could_not=_caveat(verdict))
     if part is not None and part.upper is not None:
         return replace(row, begun=replace(begun, column=part.column, lower=part.upper))
+    row = replace(row, begun=None, caveat=begun.caveat)
     if differs:
         return row
+    if begun.left_out:
+        return replace(row, could_not="the last changes of some keys were not applied yet")
     version = None if verdict.repaired else begun.version
-    from_lsn = type(compared.lsn)(begun.lsn)
-    return replace(row, lsn=from_lsn, at_s=begun.at_s, version=version, differs=None, differs_lsn=None)
+    row = replace(row, version=version, differs=None, differs_lsn=None)
+    return row if begun.caveat else replace(row, lsn=Lsn(begun.lsn), at_s=begun.at_s)
 
 
-def _differs(verdict: Verdict) -> bool:
-    """Whether there are differences that nobody wants and nobody has repaired."""
-    return bool(verdict.differences or verdict.partly) and not verdict.repaired and not verdict.caveat
-
-
-def _caveat(verdict: Verdict) -> str:
-    """Why a table without differences is not known to be equal."""
-    if verdict.left_out_columns:
-        return f"columns are not compared: {', '.join(verdict.left_out_columns)}"
-    return verdict.caveat or "the last changes of some keys were not applied yet"
+def _with_verdict(begun: Begun, verdict: Verdict) -> Begun:
+    if verdict.caveat:  # differences may be meant
+        return replace(begun, caveat=verdict.caveat)
+    rows = Counter(begun.rows) + Counter({} if verdict.repaired else counts(verdict.differences))
+    left_out_columns = ", ".join(verdict.left_out_columns)
+    return replace(
+        begun,
+        rows=dict(sorted(rows.items())),
+        partly=begun.partly or verdict.partly,
+        left_out=begun.left_out or verdict.left_out > 0,
+        caveat=f"columns are not compared: {left_out_columns}" if left_out_columns else begun.caveat,
+    )
 
 
 def due_s(row: VerifiedRow | None, every_s: float, *, changed: bool) -> float:
@@ -106,7 +119,7 @@ def due_s(row: VerifiedRow | None, every_s: float, *, changed: bool) -> float:
     if row.could_not is not None:
         return row.tried_s + min(every_s, _AGAIN_S)
     if row.begun is not None:
-        return 0.0
+        return row.tried_s
     return row.tried_s + (every_s if changed or row.version is None else _UNCHANGED * every_s)
 
 
@@ -119,27 +132,30 @@ def collect(catalog: Catalog, chosen: Sequence[Subscription]) -> dict[str, Any]:
 
 
 def _of_subscription(catalog: Catalog, subscription: Subscription) -> dict[str, Any]:
-    known = rows(catalog, subscription.name)
+    rels = [rel for rel in catalog.rels(subscription.name) if takes_part(subscription, rel)]
+    known = rows(catalog, subscription.name, rels)
     every_s = subscription.workers.verify_every_h * 3600
-    tables = []
-    for rel in catalog.rels(subscription.name):
-        if subscription.mode_of(rel.qualified_name) == "changelog":
-            continue
-        row = known.get((rel.namespace, rel.name))
-        due = due_s(row, every_s, changed=True) if every_s else None
-        tables.append(
-            {
-                "relation": rel.qualified_name,
-                "verified_lsn": None if row is None or row.lsn is None else str(row.lsn),
-                "verified_until": _time(None if row is None else row.at_s),
-                "tried": _time(None if row is None else row.tried_s),
-                "differs": None if row is None else row.differing(rel),
-                "could_not": None if row is None else row.could_not,
-                "under_way": row is not None and row.begun is not None,
-                "due": None if due is None else _time(due or None),
-            }
-        )
-    return {"subscription": subscription.name, "every_h": subscription.workers.verify_every_h, "tables": tables}
+    return {
+        "subscription": subscription.name,
+        "every_h": subscription.workers.verify_every_h,
+        "tables": [_of_table(rel, known.get(rel), every_s) for rel in rels],
+    }
+
+
+def _of_table(rel: RelRow, row: VerifiedRow | None, every_s: float) -> dict[str, Any]:
+    due, latest = (due_s(row, every_s, changed=changed) if every_s else None for changed in (True, False))
+    return {
+        "relation": rel.qualified_name,
+        "verified_lsn": None if row is None or row.lsn is None else str(row.lsn),
+        "verified_until": _time(None if row is None else row.at_s),
+        "tried": _time(None if row is None else row.tried_s),
+        "differs": None if row is None else row.differs,
+        "could_not": None if row is None else row.could_not,
+        "caveat": None if row is None else row.caveat,
+        "under_way": row is not None and row.begun is not None,
+        "due": None if due is None else _time(due or None),
+        "due_unchanged": None if latest is None else _time(latest or None),
+    }
 
 
 def _time(seconds: float | None) -> str | None:
@@ -165,8 +181,13 @@ def _last(table: dict[str, Any]) -> str:
         return str(table["differs"])
     if table["could_not"]:
         return f"not verified: {table['could_not']}"
-    return "" if table["tried"] is None else "under way" if table["under_way"] else "equal"
+    if table["under_way"] or table["tried"] is None:
+        return "under way" if table["under_way"] else ""
+    return f"equal, but {table['caveat']}" if table["caveat"] else "equal"
 
 
 def _next(entry: dict[str, Any], table: dict[str, Any]) -> str:
-    return "" if not entry["every_h"] else table["due"] or "now"
+    if not entry["every_h"] or table["due"] is None:
+        return "now" if entry["every_h"] else ""
+    unchanged = table["due_unchanged"]
+    return str(table["due"]) if unchanged == table["due"] else f"{table['due']}, if unchanged {unchanged}"

@@ -19,7 +19,7 @@ from bridge.sqltext.lexer import quote_identifier
 from bridge.sync.table_reading import rows_made_anew, select_statement, where_clause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bridge.publication.published_table import PublishedTable
     from protocol.lsn import Lsn
@@ -36,6 +36,7 @@ class Source(threads.Closing):
     Args:
         application_name: For pg_stat_activity.
         patience_s: How long to wait for transactions that are open at the start: a slot begins after their end.
+        stopping: Whether to give that up.
 
     Attributes:
         lsn: The snapshot's: transactions that commit before it are in it, and all others come in the stream.
@@ -47,9 +48,16 @@ class Source(threads.Closing):
         VerifyError: From the constructor: a transaction did not end.
     """
 
-    def __init__(self, conninfo: str, *, application_name: str, patience_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        application_name: str,
+        patience_s: float = 120.0,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._slot_name = f"pgbridge_verify_{uuid.uuid4().hex[:12]}"
-        self._replication = slot.ReplicationConnection(conninfo, application_name=application_name)
+        self._replication = slot.ReplicationConnection(conninfo, application_name=application_name, stopping=stopping)
         try:
             # a commit has its time before its record is written
             now = "SELECT extract(epoch FROM clock_timestamp() - interval '1 s')"
@@ -85,6 +93,11 @@ class Source(threads.Closing):
                 "with a greater --wait",
             ) from error
 
+    def cut(self) -> None:
+        """End both connections from another thread: who waits for an answer on one gets a PublisherError."""
+        for opened in (self._connection, self._replication.connection):
+            connection.cut(opened)
+
     def close(self) -> None:
         """End the snapshot; the temporary slot goes with its connection."""
         self._connection.close()
@@ -103,42 +116,39 @@ class Source(threads.Closing):
             publications: The subscription's publications.
             options: Further options of pgoutput.
         """
-        cursor = self._replication.connection.cursor()
-        yield from self._peek(cursor, self._slot_name, up_to, publications, options)
+        statement = self._peek(self._slot_name, up_to, publications, options)
+        replication = self._replication.connection  # it has no cursors of the protocol
+        with _peeking():
+            replication.execute(b"BEGIN")
+            replication.execute(b"DECLARE changes NO SCROLL CURSOR FOR " + statement)  # there may be many
+            while rows := replication.execute(b"FETCH 1000 FROM changes").fetchall():
+                yield from (bytes(data) for (data,) in rows)
+            replication.execute(b"COMMIT")
 
     def waiting(
         self, slot_name: str, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]
     ) -> Iterator[bytes]:
         """The messages that a subscription's slot would send next; nobody may stream from it."""
-        with self._connection.cursor(name="waiting") as cursor:  # there may be many
-            yield from self._peek(cursor, slot_name, up_to, publications, options)
+        with _peeking(), self._connection.cursor(name="waiting") as cursor:
+            cursor.execute(self._peek(slot_name, up_to, publications, options))
+            yield from (bytes(data) for (data,) in cursor)
 
     @staticmethod
-    def _peek(
-        cursor: psycopg.Cursor[Any] | psycopg.ServerCursor[Any],
-        slot_name: str,
-        up_to: Lsn,
-        publications: Sequence[str],
-        options: Mapping[str, str],
-    ) -> Iterator[bytes]:
+    def _peek(slot_name: str, up_to: Lsn, publications: Sequence[str], options: Mapping[str, str]) -> bytes:
         named = ", ".join(quote_identifier(name) for name in publications)
         given = {"proto_version": "1", "publication_names": named, **options}
         arguments = psycopg.sql.SQL(", ").join(psycopg.sql.Literal(text) for pair in given.items() for text in pair)
         statement = psycopg.sql.SQL("SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}, NULL, {})").format(
             psycopg.sql.Literal(slot_name), psycopg.sql.Literal(str(up_to)), arguments
         )
-        try:
-            cursor.execute(statement.as_bytes(None))
-            for (data,) in cursor:
-                yield bytes(data)
-        except psycopg.Error as error:
-            raise connection.translated(error, "cannot read what the stream has since the snapshot") from error
+        return statement.as_bytes(None)
 
     def hold(self, tables: Iterable[PublishedTable]) -> dict[int, str]:
         """Lock tables until `close`, so that none is rewritten: a snapshot does not show the rows that it had before.
 
         Returns:
-            By relid, why a table cannot be read: another session has a lock, or has rewritten it since the snapshot.
+            By relid, why a table cannot be read: another session has a lock, or has rewritten it since the snapshot, or
+            the server refuses.
         """
         could_not: dict[int, str] = {}
         for table in tables:
@@ -151,7 +161,10 @@ class Source(threads.Closing):
             except psycopg.errors.LockNotAvailable:
                 could_not[table.relid] = "another session has locked it"
             except psycopg.Error as error:
-                raise connection.translated(error, f'cannot read table "{table.qualified_name}"') from error
+                translated = connection.translated(error, f'cannot read table "{table.qualified_name}"')
+                if self._connection.closed:
+                    raise translated from error
+                could_not[table.relid] = translated.message
         return could_not
 
     def leaves_out_changes(self, publications: Sequence[str]) -> bool:
@@ -199,3 +212,11 @@ class Source(threads.Closing):
             yield from self._connection.execute(statement.encode(), parameters).fetchall()
         except psycopg.Error as error:
             raise connection.translated(error, "cannot read the source's rows") from error
+
+
+@contextmanager
+def _peeking() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise connection.translated(error, "cannot read what the stream has since the snapshot") from error

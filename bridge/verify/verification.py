@@ -8,8 +8,9 @@ it are left out: Delta does not have these changes yet. Neither pauses anything.
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bridge.catalog import verified
@@ -17,9 +18,10 @@ from bridge.catalog.catalog_rows import RelRow, sync_name
 from bridge.lake.table import existing_schema, read_target_schema
 from bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from bridge.snapshots.point_in_time import TableAt, version_at
+from bridge.spark.session import told
 from bridge.sync.copy_reader import key_of
 from bridge.verify.comparison import Verdict
-from bridge.verify.schedule import Compared, noted
+from bridge.verify.schedule import Compared, noted, takes_part
 from bridge.verify.source import Source
 from bridge.verify.source_table import SourceTable
 from bridge.verify.table_comparison import TableComparison
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from bridge.apply.published import Published
     from bridge.catalog.catalog import Catalog
+    from bridge.catalog.verified import VerifiedRow
     from bridge.config.config import Subscription
     from bridge.sync.table_reading import Pace
     from bridge.verify.part import Part
@@ -59,6 +62,9 @@ class Verification:
         repaired: Repair what differs; no daemon may run.
         progress: Called with a table's name, and how many bytes of it were read, of how many.
         part: The rows that are compared, of the only table that is wanted; None for all.
+        stopping: Whether to end, by an error.
+        most_wal_bytes: How much WAL there may be between the two sides' LSNs: what it has of the tables is in memory.
+        noted: Afterwards, what the catalog had of each table, and has now.
     """
 
     spark: SparkSession
@@ -72,6 +78,15 @@ class Verification:
     repaired: bool = False
     progress: Callable[[str, float, float], None] = lambda *_: None
     part: Part | None = None
+    stopping: Callable[[], bool] = lambda: False
+    most_wal_bytes: float = math.inf
+    noted: list[tuple[RelRow, VerifiedRow | None, VerifiedRow]] = field(default_factory=list)
+    _source: Source | None = None
+
+    def cut(self) -> None:
+        """Have it end, by an error, from another thread; `stopping` says so from now on."""
+        if (source := self._source) is not None:
+            source.cut()
 
     def run(self, wanted: Callable[[str], bool]) -> tuple[Lsn, list[Verdict]]:
         """Verify the tables that are wanted, by their qualified names; the catalog has what was found.
@@ -84,15 +99,24 @@ class Verification:
             PublisherError: The server refuses.
         """
         name = f"{self.subscription.name}_verify"
-        with Source(self.subscription.connection, application_name=name, patience_s=self.patience_s) as source:
-            after_lsn, end_lsn, app_id, rels = self._delta_lsn(source.lsn)
-            chosen = [rel for rel in rels if wanted(rel.qualified_name)]
+        with Source(
+            self.subscription.connection,
+            application_name=name,
+            patience_s=self.patience_s,
+            stopping=self.stopping,
+        ) as source:
+            self._source = source
+            after_lsn, end_lsn, app_id, rels, added = self._delta_lsn(source.lsn)
+            chosen = [rel for rel in [*rels, *added] if wanted(rel.qualified_name)]
             tables: list[VerifiedTable] = []
             verdicts: list[Verdict] = []
             for rel in chosen:
                 if self.subscription.mode_of(rel.qualified_name) == "changelog":
                     why = "it has a changelog, not the table's rows"
                     verdicts.append(Verdict(rel.qualified_name, rel.path, why=why, changelog=True))
+                    continue
+                if rel in added:  # its stream has an origin of its own
+                    verdicts.append(Verdict(rel.qualified_name, rel.path, why="it is being added"))
                     continue
                 try:
                     tables.append(self._table(source, rel, end_lsn))
@@ -105,32 +129,42 @@ class Verification:
                 verdict = Verdict(table.relation, table.path, left_out_columns=table.left_out, caveat=caveat)
                 verdict.why = unread.get(table.published.relid, "") or window.unclear
                 verdicts.append(self._verdict(verdict, source, table, window, after_lsn, end_lsn, app_id))
+                self._check()
             compared = Compared(end_lsn, source.at_s, time.time(), self.part)
-        self._note(chosen, {verdict.relation: verdict for verdict in verdicts}, compared)
+        self._note(
+            [rel for rel in chosen if rel not in added], {verdict.relation: verdict for verdict in verdicts}, compared
+        )
         return end_lsn, sorted(verdicts, key=lambda verdict: verdict.relation)
 
     def _note(self, rels: Sequence[RelRow], verdicts: Mapping[str, Verdict], compared: Compared) -> None:
         name = self.subscription.name
-        before = verified.rows(self.catalog, name)
-        for rel in rels:
-            verdict, row = verdicts[rel.qualified_name], before.get((rel.namespace, rel.name))
-            if not verdict.changelog:
-                verified.put(self.catalog, name, noted(row, rel, verdict, compared))
+        with self.catalog.transaction():  # another verification may end at the same time
+            before = verified.rows(self.catalog, name, rels)
+            for rel in rels:
+                if takes_part(self.subscription, rel):
+                    row = noted(before.get(rel), rel, verdicts[rel.qualified_name], compared)
+                    verified.put(self.catalog, name, row)
+                    self.noted.append((rel, before.get(rel), row))
 
-    def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow]]:
-        """Return the snapshot's LSN, Delta's, the application id and the tables; waits for a daemon that runs."""
+    def _check(self) -> None:
+        if self.stopping():
+            raise VerifyError("the verification was ended")
+
+    def _delta_lsn(self, snapshot_lsn: Lsn) -> tuple[Lsn, Lsn, str, list[RelRow], list[RelRow]]:
+        """Return the snapshot's LSN, Delta's, the application id, the tables, and those that are being added.
+
+        It waits for a daemon that runs.
+        """
         name, until_s = self.subscription.name, time.monotonic() + self.patience_s
         while True:
+            self._check()
             with self.catalog.transaction():  # one moment for all of it
-                row, lsn, rels = (
-                    self.catalog.subscription(name),
-                    self.catalog.remote_lsn(name),
-                    self.catalog.rels(name, sync_name(name)),
-                )
+                row, lsn = self.catalog.subscription(name), self.catalog.remote_lsn(name)
+                rels, added = self.catalog.rels(name), self.catalog.rels(sync_name(name))
             if row is None or lsn is None:
                 raise VerifyError(f'subscription "{name}" has not begun, so it has no tables')
             if lsn >= snapshot_lsn or not self.running():
-                return snapshot_lsn, lsn, row.txn_app_id, rels
+                return snapshot_lsn, lsn, row.txn_app_id, rels, added
             if time.monotonic() > until_s:
                 raise VerifyError(
                     f'subscription "{name}" has applied the stream up to {lsn}, not yet to the snapshot at '
@@ -196,6 +230,8 @@ class Verification:
         if self.subscription.origin != "any":
             options["origin"] = self.subscription.origin
         if end_lsn >= after_lsn:
+            if end_lsn - after_lsn > self.most_wal_bytes:
+                raise VerifyError("the stream has brought too much since the snapshot")
             window = Window(keys, after_lsn, end_lsn)
             window.read(source.changes(end_lsn, names, options))
         else:
@@ -228,20 +264,16 @@ class Verification:
         if verdict.why:
             return verdict
         at = TableAt(table.published.namespace, table.published.name, table.path, recorded=None, later=False)
-        try:
-            version = version_at(self.spark, at, table.lsn)
-        except TargetError as error:
-            verdict.why = error.message
-            return verdict
-        verdict.version = version
-        target = TargetVersion(hashing_session(self.spark), table, version, self.part)
-        rows = SourceTable(source, table, self.pace, self.part)
         if self.part is not None:
             touched = self.part.of(touched, table.key)
         try:
-            with source.attempt():
-                TableComparison(rows, touched, target, verdict, self.shown, self.progress).run(ahead=ahead)
-        except VerifyError as error:
+            with told(self.spark):  # of a table that is damaged, the others are not
+                verdict.version = version_at(self.spark, at, table.lsn)
+                target = TargetVersion(hashing_session(self.spark), table, verdict.version, self.part)
+                rows = SourceTable(source, table, self.pace, self.part)
+                with source.attempt():
+                    TableComparison(rows, touched, target, verdict, self.shown, self.progress).run(ahead=ahead)
+        except (VerifyError, TargetError) as error:
             return Verdict(table.relation, table.path, why=error.message, left_out_columns=table.left_out)
         if self.repaired and verdict.differences:
             self._repair(verdict, source, target, app_id)

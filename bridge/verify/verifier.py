@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -27,17 +28,20 @@ from bridge.sync.copy_reader import key_of
 from bridge.sync.key_order import key_parts
 from bridge.sync.table_reading import RANGE_BYTES, Pace
 from bridge.verify.part import part_from
-from bridge.verify.schedule import due_s
+from bridge.verify.schedule import due_s, takes_part
 from bridge.verify.verification import Verification
+from protocol.lsn import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
     from bridge.catalog.catalog import Catalog
     from bridge.catalog.catalog_rows import RelRow
+    from bridge.catalog.verified import VerifiedRow
     from bridge.config.config import Subscription
     from bridge.publication.published_table import PublishedTable
     from bridge.verify.part import Part
@@ -53,6 +57,16 @@ _LOOK_S: Final = 300.0
 """How often it is looked for a table that is due; and after so long a step that has failed is tried again."""
 
 _PATIENCE_S: Final = 60.0
+
+
+_LONG_S: Final = 600.0
+"""A step that takes longer does not keep the other subscriptions waiting: of a large table, or of a server that does
+not answer."""
+
+_LAST_S: Final = 3.0
+"""How long to wait for the end of one that was cut short."""
+
+_MOST_WAL_BYTES: Final = 1 << 30
 
 
 class Step(NamedTuple):
@@ -78,6 +92,9 @@ class Verifier:
         self._every_s = 3600 * subscription.workers.verify_every_h
         self._stopping = False
         self._wake = threading.Event()
+        self._answer: Future[float] | None = None
+        self._verification: Verification | None = None
+        self._unchanged_until_s: dict[RelRow, float] = {}
         self._told = ""  # the last error
 
     def start(self) -> None:
@@ -86,19 +103,24 @@ class Verifier:
             _TURNS.begin(self._again, _FIRST_S)
 
     def stop(self) -> None:
-        """End. A step under way is not waited for, and not recorded: the next start repeats it."""
+        """End. A step under way is cut short, and not recorded: the next start repeats it."""
         self._stopping = True
         self._wake.set()
-        interrupt(self._spark, "hashing")
         _TURNS.end(self._again)
+        if (verification := self._verification) is not None:
+            interrupt(self._spark, "hashing")
+            verification.cut()
+        if (answer := self._answer) is not None:
+            with suppress(TimeoutError):
+                answer.result(_LAST_S)
 
     def _again(self) -> float:
         self._wake.clear()
-        if self._stopping:
+        if self._stopping or (self._answer is not None and not self._answer.done()):
             return _LOOK_S
-        answer = detached(self.turn, f"verify {self._subscription.name}")  # it may wait for the server
+        answer = self._answer = detached(self.turn, f"verify {self._subscription.name}")  # it may wait for the server
         answer.add_done_callback(lambda _: self._wake.set())
-        self._wake.wait()
+        self._wake.wait(_LONG_S)
         return answer.result() if answer.done() else _LOOK_S
 
     def turn(self) -> float:
@@ -111,119 +133,106 @@ class Verifier:
                 self._log.warning("tables cannot be verified now; they are tried again", error=text)
             self._told = text
             return _LOOK_S
+        finally:
+            self._verification = None
         self._told = ""
         return after_s
 
     def _step(self) -> float:
         name, began_s = self._subscription.name, time.monotonic()
         row = self._catalog.subscription(name)
-        due = self._due() if row is not None and row.state == "streaming" else []
-        if not due:
+        due = self._due() if row is not None and row.state == "streaming" else {}
+        if not due or self._stopping:
             return _LOOK_S
         with (
-            told(self._spark),
             Publisher(self._subscription.connection, application_name=f"{name}_verify") as publisher,
             FilterServer(self._subscription) as filter_server,
         ):
             published = Published.read(self._subscription, publisher, self._log, filter_server)
             step = self._chosen(publisher, published, due)
             wanted = {rel.qualified_name for rel in step.rels}
-            verification = Verification(
+            verification = self._verification = Verification(
                 self._spark,
                 self._catalog,
                 self._subscription,
                 published,
-                running=self._goes_on,
+                running=lambda: True,
                 pace=Pace(),
-                patience_s=_PATIENCE_S,
+                patience_s=_PATIENCE_S + self._subscription.batch.commit_interval_s,
                 shown=0,
-                progress=lambda *_: self._raise_if_stopping(),
                 part=step.part,
+                stopping=lambda: self._stopping,
+                most_wal_bytes=_MOST_WAL_BYTES,
             )
-            before = verified.rows(self._catalog, name)
             verification.run(wanted.__contains__)
-        self._tell(step.rels, before)
+        for rel, was, now in verification.noted:
+            self._tell(rel, was, now)
         seconds = time.monotonic() - began_s
         return max(1.0, step.size_bytes / self._subscription.workers.max_verify_rate_bytes_s - seconds)
 
-    def _goes_on(self) -> bool:
-        """The daemon applies the stream: it is this one."""
-        self._raise_if_stopping()
-        return True
+    def _due(self) -> dict[RelRow, VerifiedRow | None]:
+        """The tables that are due, with what is known of each: the one first that was looked at longest ago."""
+        rels = [rel for rel in self._catalog.rels(self._subscription.name) if takes_part(self._subscription, rel)]
+        known, now_s = verified.rows(self._catalog, self._subscription.name, rels), time.time()
+        due = [rel for rel in rels if due_s(known.get(rel), self._every_s, changed=True) <= now_s]
+        due.sort(key=lambda rel: known[rel].tried_s if rel in known else 0.0)
+        return {rel: known.get(rel) for rel in due if not self._is_unchanged(rel, known.get(rel), now_s)}
 
-    def _raise_if_stopping(self) -> None:
-        if self._stopping:
-            raise errors.VerifyError("the daemon ends")
+    def _is_unchanged(self, rel: RelRow, row: VerifiedRow | None, now_s: float) -> bool:
+        """Whether a table is left out because its Delta table is as it was found equal. It is not asked for often."""
+        if row is None or row.version is None or due_s(row, self._every_s, changed=False) <= now_s or self._stopping:
+            return False
+        place = replace(rel, position=INVALID)
+        if self._unchanged_until_s.get(place, 0.0) <= now_s:
+            # an error is told by its verification
+            with suppress(errors.TargetError), told(self._spark):
+                if table_version(self._spark, rel.path) == row.version:
+                    self._unchanged_until_s[place] = now_s + self._every_s
+        return self._unchanged_until_s.get(place, 0.0) > now_s
 
-    def _due(self) -> list[RelRow]:
-        """The tables that are due: one under way first, then the one that was verified longest ago."""
-        known = verified.rows(self._catalog, self._subscription.name)
-        order: list[tuple[bool, float, RelRow]] = []
-        now_s = time.time()
-        for rel in self._catalog.rels(self._subscription.name):
-            if not rel.follows or self._subscription.mode_of(rel.qualified_name) == "changelog":
-                continue
-            row = known.get((rel.namespace, rel.name))
-            if due_s(row, self._every_s, changed=True) > now_s:
-                continue
-            seldom = row is not None and due_s(row, self._every_s, changed=False) > now_s
-            if row is not None and seldom and self._version(rel) == row.version:
-                continue
-            under_way = row is not None and row.begun is not None
-            order.append((not under_way, row.tried_s if row else 0.0, rel))
-        return [rel for *_, rel in sorted(order, key=lambda each: each[:2])]
-
-    def _version(self, rel: RelRow) -> int | None:
-        """A Delta table's version; None if it cannot be read, which its verification will say."""
-        with suppress(errors.TargetError), told(self._spark):
-            return table_version(self._spark, rel.path)
-        return None
-
-    def _chosen(self, publisher: Publisher, published: Published, due: Sequence[RelRow]) -> Step:
+    def _chosen(self, publisher: Publisher, published: Published, due: Mapping[RelRow, VerifiedRow | None]) -> Step:
         rels: list[RelRow] = []
         total_bytes = 0
-        for rel in due:
+        for rel, row in due.items():
             table = published.tables.get((rel.namespace, rel.name))
             size_bytes = publisher.table_bytes(table.relid) if table is not None else 0
             if rels and total_bytes + size_bytes > _STEP_BYTES:
                 break
             rels.append(rel)
             total_bytes += size_bytes
-            if table is not None and len(rels) == 1 and size_bytes > _STEP_BYTES:
-                number = size_bytes // _STEP_BYTES + 1
-                part = self._next_part(publisher, published, rel, table, number)
-                return Step(rels, part, size_bytes / (number if part else 1))
+            if table is not None and size_bytes > _STEP_BYTES:
+                return self._large(publisher, published, table, size_bytes, rel, row)
         return Step(rels, None, total_bytes)
 
-    def _next_part(
-        self, publisher: Publisher, published: Published, rel: RelRow, table: PublishedTable, number: int
-    ) -> Part | None:
-        """The part of a large table that comes next, of about so many; None if it cannot be divided."""
+    def _large(
+        self,
+        publisher: Publisher,
+        published: Published,
+        table: PublishedTable,
+        size_bytes: int,
+        rel: RelRow,
+        row: VerifiedRow | None,
+    ) -> Step:
+        """A step of a table that is too large for one, if it can be divided."""
         types = published.types([(column.type_oid, column.typmod) for column in table.columns])
         schema = pa.schema([(column.name, type_.arrow) for column, type_ in zip(table.columns, types, strict=True)])
+        number = size_bytes // _STEP_BYTES + 1
         parts = None if table.relkind == "p" else key_parts(publisher, table, key_of(table), schema, number)
         if parts is None:
-            return None
-        row = verified.rows(self._catalog, self._subscription.name).get((rel.namespace, rel.name))
-        begun = row.begun if row is not None else None
-        # one that was copied since begins anew
-        goes_on = begun is not None and begun.column == parts.column and rel.lsn <= begun.lsn
-        return part_from(parts, begun.lower if begun is not None and goes_on else None)
+            return Step([rel], None, size_bytes)
+        begun = row.begun if row is not None and row.begun and row.begun.column == parts.column else None
+        part = part_from(parts, None if begun is None else begun.lower)
+        return Step([rel], part, size_bytes / (len(parts.bounds) + 1))
 
-    def _tell(self, rels: Sequence[RelRow], before: dict[tuple[str, str], verified.VerifiedRow]) -> None:
-        after = verified.rows(self._catalog, self._subscription.name)
-        for rel in rels:
-            was, now = (rows.get((rel.namespace, rel.name)) for rows in (before, after))
-            differed = was is not None and was.differing(rel) is not None
-            if now is None:
-                continue
-            if now.differing(rel) is not None and not differed:
-                self._log.error(
-                    "a table differs from the published one",
-                    relation=rel.qualified_name,
-                    rows=now.differs,
-                    lsn=str(now.differs_lsn),
-                    hint=remedies.of_difference(self._subscription.name, rel.qualified_name),
-                )
-            elif now.differs is None and differed:
-                self._log.info("a table equals the published one again", relation=rel.qualified_name)
+    def _tell(self, rel: RelRow, was: VerifiedRow | None, now: VerifiedRow) -> None:
+        differed = was is not None and was.differs is not None
+        if now.differs is not None and not differed:
+            self._log.error(
+                "a table differs from the published one",
+                relation=rel.qualified_name,
+                rows=now.differs,
+                lsn=str(now.differs_lsn),
+                hint=remedies.of_difference(self._subscription.name, rel.qualified_name),
+            )
+        elif now.differs is None and differed:
+            self._log.info("a table equals the published one again", relation=rel.qualified_name)

@@ -57,7 +57,7 @@ class Window:
         after_lsn: Transactions that end at or before it do not count.
         end_lsn: Transactions that end after it do not count.
         tables: What happened to the tables that were touched.
-        others: Tables that are not verified were touched, too.
+        others: Tables that are not verified were touched, too, or will be just after.
         unclear: Why no table can be compared this time; empty if they can.
     """
 
@@ -101,7 +101,11 @@ class Window:
             case m.Truncate():
                 self._pending.append((message, [self._relations[number] for number in message.relation_ids]))
             case m.Insert() | m.Update() | m.Delete():
-                self._pending.append((message, [self._relations[message.relation_id]]))
+                relation = self._relations[message.relation_id]
+                if (relation.namespace, relation.name) in self.keys:
+                    self._pending.append((message, [relation]))
+                else:  # not kept: a transaction may be large
+                    self.others = True
             case _:
                 pass
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bridge.catalog.catalog import Catalog
+from bridge.catalog.catalog_rows import RelRow
 from bridge.catalog.verified import Begun, Equal, VerifiedRow, put, recorded, rows, unrecorded
 from protocol.lsn import Lsn
 
-ROW = VerifiedRow("public", "t", "/t", 105.0, lsn=Lsn(20), at_s=100.0, version=3)
+ROW = VerifiedRow("public", "t", "/t", Lsn(10), 105.0, lsn=Lsn(20), at_s=100.0, version=3)
+REL = RelRow("public", "t", "r", Lsn(10), "/t")
 
 
 @pytest.fixture
@@ -25,28 +27,35 @@ def catalog(tmp_path):
     "row",
     [
         ROW,
-        VerifiedRow("public", "t", "/t", 105.0, differs="1 missing", differs_lsn=Lsn(30)),
+        VerifiedRow("public", "t", "/t", Lsn(10), 105.0, differs="1 missing", differs_lsn=Lsn(30)),
         VerifiedRow(
             "public",
             "t",
             "/t",
+            Lsn(10),
             105.0,
             could_not="locked",
-            begun=Begun("id", "7", 20, 100.0, 3, {"missing": 2}, partly=False),
+            begun=Begun("id", "7", 20, 100.0, 3, {"missing": 2}, partly=True, left_out=True, caveat="c"),
         ),
     ],
 )
 def test_it_is_read_as_it_was_put(catalog, row):
     for each in (ROW, row):
         put(catalog, "shop", each)
-    assert rows(catalog, "shop") == {("public", "t"): row}
-    assert rows(catalog, "other") == {}
+    assert rows(catalog, "shop", [REL]) == {REL: row}
+    assert rows(catalog, "other", [REL]) == {}
+
+
+@pytest.mark.parametrize("change", [{"lsn": Lsn(11)}, {"lsn": Lsn(9)}, {"waits": "for its resync"}, {"state": "f"}])
+def test_a_table_that_was_copied_since_is_another(catalog, change):
+    put(catalog, "shop", ROW)
+    assert rows(catalog, "shop", [replace(REL, **change)]) == {}
 
 
 def test_the_warehouse_is_told_once(catalog):
     put(catalog, "shop", ROW)
     put(catalog, "shop", replace(ROW, name="u", path="/u"))
-    put(catalog, "shop", VerifiedRow("public", "v", "/v", 105.0, could_not="locked"))
+    put(catalog, "shop", VerifiedRow("public", "v", "/v", Lsn(10), 105.0, could_not="locked"))
     (equal,) = unrecorded(catalog, "shop")
     assert equal == Equal((("public", "t", "/t"), ("public", "u", "/u")), Lsn(20), 100.0)
     recorded(catalog, "shop", equal)

@@ -113,7 +113,7 @@ def test_a_commit_has_the_rows_of_all_subscriptions_of_a_warehouse(world):
 
 def found_equal(catalog, subscription, tables, lsn, until):
     for namespace, name, path in tables:
-        row = VerifiedRow(namespace, name, path, until.timestamp(), lsn=Lsn(lsn), at_s=until.timestamp())
+        row = VerifiedRow(namespace, name, path, Lsn(1), until.timestamp(), lsn=Lsn(lsn), at_s=until.timestamp())
         put(catalog, subscription, row)
 
 

@@ -8,8 +8,8 @@ from bridge.sync.key_order import KeyParts
 from bridge.verify.part import Part, part_from
 from bridge.verify.window import TableWindow
 
-NUMBERS = KeyParts("id", ("-5", "40", "100"))
-UUIDS = KeyParts("id", ("40000000-0000-0000-0000-000000000000", "c0000000-0000-0000-0000-000000000000"))
+NUMBERS = KeyParts("id", ("-5", "40", "100"), texts=False)
+UUIDS = KeyParts("id", ("40000000-0000-0000-0000-000000000000", "c0000000-0000-0000-0000-000000000000"), texts=True)
 
 
 def parts_of(parts):
@@ -53,5 +53,5 @@ def test_conditions():
 
 def test_statistics_that_have_moved():
     """A part begins where the last one has ended, whatever ANALYZE has found since."""
-    assert part_from(NUMBERS, "41") == Part("id", "41", "100")
-    assert part_from(NUMBERS, "2000") == Part("id", "2000", None)
+    assert part_from(NUMBERS, "41") == Part("id", "41", "100", texts=False)
+    assert part_from(NUMBERS, "2000") == Part("id", "2000", None, texts=False)
