@@ -24,7 +24,7 @@ from bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="Keep Delta Lake tables equal to published PostgreSQL tables.",
 )
@@ -33,7 +33,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _root(
     *,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         typer.echo(f"pgbridge {__version__}")

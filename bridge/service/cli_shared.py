@@ -7,6 +7,7 @@ Below its options a command's `--help` has exit codes of its own, and an example
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
@@ -19,12 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
-Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.")]
-OptionalName = Annotated[str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.")]
+DEFAULT_FILE = Path("pgbridge.toml")
+
+
+def _names(context: typer.Context, incomplete: str) -> list[str]:
+    """The subscriptions' names that the shell may complete; none if the configuration cannot be read."""
+    from bridge.config.config import load  # noqa: PLC0415 - for this only
+
+    with suppress(errors.ConfigError):
+        names = load(context.params.get("config_file") or DEFAULT_FILE).subscription
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="Configuration file.", metavar="FILE")]
+Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.", autocompletion=_names)]
+OptionalName = Annotated[
+    str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.", autocompletion=_names)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Document = TypeVar("Document")
-DEFAULT_FILE = Path("pgbridge.toml")
 
 
 def echo(line: str) -> None:

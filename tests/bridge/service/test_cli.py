@@ -238,3 +238,32 @@ def test_light_commands_start_without_spark(tmp_path):
 def test_an_error_does_not_order_the_terminal_about(pgbridge):
     code, _, err = pgbridge("status", "--config", "\x1b[31m.toml")
     assert (code, err.splitlines()[0]) == (2, r"pgbridge: configuration file \x1B[31m.toml does not exist")
+
+
+def test_short_options(pgbridge):
+    assert pgbridge("-V") == pgbridge("--version")
+    assert pgbridge("-h") == pgbridge("--help")
+    assert pgbridge("status", "-h") == pgbridge("status", "--help")
+    assert "configuration file nowhere.toml does not exist" in pgbridge("status", "-c", "nowhere.toml").err
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("pgbridge enable s", ["shop"]), ("pgbridge skip ", ["shop", "hr"]), ("pgbridge enable -c none.toml ", [])],
+)
+def test_a_shell_completes_the_names_of_subscriptions(tmp_path, words, completed):
+    (tmp_path / "pgbridge.toml").write_text(TWO)
+    done = subprocess.run(
+        [sys.executable, "-c", "from bridge.service.cli import app; app(prog_name='pgbridge')"],
+        cwd=tmp_path,
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "_PGBRIDGE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == completed
