@@ -107,6 +107,7 @@ def prepare(
         Path | None,
         typer.Option(
             "--config",
+            "-c",
             help="Configuration file. Needed if it has spark.jars.packages or an S3 warehouse.",
             metavar="FILE",
         ),
