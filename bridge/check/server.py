@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from bridge.check.finding import Finding, failed, failure, passed, warning
+from bridge.check.finding import PROVIDERS, Finding, failed, failure, passed, warning
 from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
 from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts, is_synchronous
 from bridge.receive.slot import check_slot
@@ -63,7 +63,7 @@ def check_server(
     """
     others = others or Needs()
     needs = Needs(others.slots + (0 if slot_exists else 1), others.senders + (0 if running else 1))
-    return [
+    findings = [
         *_version(facts),
         *_wal_level(facts),
         *_role(facts),
@@ -77,6 +77,8 @@ def check_server(
         *_clock(facts),
         *_security(facts.security),
     ]
+    provider = next((PROVIDERS[name] for name in facts.settings if name in PROVIDERS), None)
+    return findings if provider is None else [provider.told(finding) for finding in findings]
 
 
 def _version(facts: ServerFacts) -> Iterator[Finding]:

@@ -35,6 +35,9 @@ SETTINGS = (
     "synchronous_standby_names",
     "wal_level",
     "wal_sender_timeout",
+    # only servers of a provider have one of these (`bridge.check.finding.PROVIDERS`)
+    *("rds.extensions", "cloudsql.logical_decoding", "azure.extensions", "neon.timeline_id"),
+    "supautils.privileged_extensions",
 )
 
 _STANDBY_NAME = re.compile(r'"(?:[^"]|"")*"|[^\s,()"]+')

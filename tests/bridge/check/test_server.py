@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from bridge.check.finding import Level
+from bridge.check.finding import PROVIDERS, Level
 from bridge.check.server import Needs, check_server
-from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts
+from bridge.receive.server_facts import SETTINGS, OpenTransaction, Security, ServerFacts
 
 GOOD = ServerFacts(
     180006,
@@ -83,6 +84,30 @@ def test_every_problem_has_a_remedy():
         "idle_replication_slot_timeout", "open transactions", "clock", "TLS",
     }  # fmt: skip
     assert all(one.remedy for one in found.values())
+
+
+@pytest.mark.parametrize("sign", sorted(PROVIDERS))
+def test_on_a_managed_server_nobody_is_told_to_run_alter_system(sign):
+    bad = with_settings(
+        wal_level="replica", max_slot_wal_keep_size="-1", idle_replication_slot_timeout="60", max_wal_senders="2"
+    )
+    bad = replace(bad, settings={**bad.settings, sign: ""}, slots=10)
+    found = look(bad)
+    settings = ("max_replication_slots", "max_wal_senders", "max_slot_wal_keep_size", "idle_replication_slot_timeout")
+    assert found.keys() == {*settings, "wal_level"}
+    for finding in found.values():
+        assert "ALTER SYSTEM" not in f"{finding.remedy} {finding.statement}"
+        assert f"on {PROVIDERS[sign].name}, " in finding.remedy
+        assert finding.remedy.endswith("(docs/managed-servers.md)")
+    assert found["max_wal_senders"].remedy.startswith(f"on {PROVIDERS[sign].name}, set max_wal_senders to 4 in ")
+    assert found["max_slot_wal_keep_size"].remedy.startswith("choose how much WAL slots may hold; ")
+    assert "set max_slot_wal_keep_size to 50GB in" in found["max_slot_wal_keep_size"].remedy
+    assert PROVIDERS[sign].wal_level in found["wal_level"].remedy
+
+
+def test_the_server_is_asked_for_what_tells_a_provider():
+    assert PROVIDERS.keys() <= set(SETTINGS)
+    assert (Path(__file__).parents[3] / "docs" / "managed-servers.md").exists()
 
 
 @pytest.mark.parametrize(
