@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -165,6 +166,8 @@ def command_session(
     """
     driver = driver_for(config.spark.master)
     warehouses = [subscription.warehouse for subscription in subscriptions]
+    if sys.stderr.isatty():  # it takes some ten seconds, in which nothing else would be seen
+        sys.stderr.write("starting Spark\n")
     with driver.lock(config.state_dir) if commits else contextlib.nullcontext() as keep_open:
         session = driver.start(config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open))
         try:

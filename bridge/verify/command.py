@@ -6,7 +6,7 @@ Exit codes: 0 if all tables are equal, 1 if there are differences, 2 if a table 
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
@@ -89,17 +89,12 @@ def collect(  # noqa: PLR0913 - options
     with (
         lock.locked(config.state_dir, lock.STOP_FIRST) if repaired else nullcontext(),
         closing(Catalog(catalog_path(config.state_dir))) as catalog,
-        started(config, chosen)
-        if started
-        else command_session(config, chosen, log=_SPARK_LOG, commits=repaired) as spark,
+        ExitStack() as stack,
     ):
-        names = [
-            name for subscription in chosen for name in (subscription.name, catalog_rows.sync_name(subscription.name))
-        ]
-        known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
-        known |= {name.partition(".")[2] for name in known}
-        if unknown := [name for name in tables if name not in known]:
-            raise errors.VerifyError(f'no subscription follows table "{unknown[0]}"')
+        _check_followed(catalog, chosen, tables)  # before Spark, which takes some ten seconds to start
+        spark = stack.enter_context(
+            started(config, chosen) if started else command_session(config, chosen, log=_SPARK_LOG, commits=repaired)
+        )
 
         def with_spark(subscription: Subscription) -> dict[str, Any]:
             nonlocal spark
@@ -143,6 +138,14 @@ def collect(  # noqa: PLR0913 - options
 
         documents = each(chosen, verified, lambda subscription, error: _failed_document(subscription.name, str(error)))
     return {"subscriptions": documents, "exit_code": _exit_code(documents, named=bool(tables))}
+
+
+def _check_followed(catalog: Catalog, chosen: Sequence[Subscription], tables: Sequence[str]) -> None:
+    names = [name for subscription in chosen for name in (subscription.name, catalog_rows.sync_name(subscription.name))]
+    known = {rel.qualified_name for name in names for rel in catalog.rels(name)}
+    known |= {name.partition(".")[2] for name in known}
+    if unknown := [name for name in tables if name not in known]:
+        raise errors.VerifyError(f'no subscription follows table "{unknown[0]}"')
 
 
 def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) -> SparkSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,3 +53,12 @@ def test_life(tmp_path, calls, master, commits, waits):
     assert warehouses == ["/lake"]
     assert launch.log == tmp_path / "command.log"
     assert isinstance(launch.keep_open, int) is waits
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_is_told_what_takes_so_long(tmp_path, calls, monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with pytest.raises(ZeroDivisionError):
+        used(tmp_path, "local[2]", commits=False)
+    assert capsys.readouterr().err == "starting Spark\n" * terminal
+    assert len(calls) == 2

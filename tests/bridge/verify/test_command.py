@@ -11,7 +11,7 @@ from bridge.catalog.catalog import Catalog, catalog_path
 from bridge.catalog.catalog_rows import BatchIntent
 from bridge.catalog.lock import locked
 from bridge.config.config import Config, Subscription
-from bridge.runtime.errors import ConfigError, PublisherError, StateError
+from bridge.runtime.errors import ConfigError, PublisherError, StateError, VerifyError
 from bridge.spark.driver import Driver
 from bridge.spark.session import driver_for
 from bridge.verify import command
@@ -49,6 +49,15 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
         catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
         with pytest.raises(StateError, match="a batch that was begun and not finished"):
             command.collect(config, [SHOP], repaired=True, started=spark)
+
+
+def test_a_table_that_nobody_follows_is_told_before_spark_starts(tmp_path):
+    def started(*_):
+        pytest.fail("Spark was started")
+
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
+    with pytest.raises(VerifyError, match='no subscription follows table "nothing"'):
+        command.collect(config, [SHOP], tables=["nothing"], started=started)
 
 
 def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monkeypatch):
