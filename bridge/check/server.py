@@ -50,6 +50,7 @@ def check_server(
     others: Needs | None = None,
     name: str = "",
     unrepresentable: Literal["error", "null"] = "error",
+    alert_bytes: int = 0,
 ) -> list[Finding]:
     """Look at a server.
 
@@ -60,6 +61,7 @@ def check_server(
         others: What other subscriptions of the configuration still need there; None for nothing.
         name: The subscription's, which its stream has as application_name.
         unrepresentable: The subscription's.
+        alert_bytes: From how much WAL on that the slot holds the log warns; 0 for never.
     """
     others = others or Needs()
     needs = Needs(others.slots + (0 if slot_exists else 1), others.senders + (0 if running else 1))
@@ -68,7 +70,7 @@ def check_server(
         *_wal_level(facts),
         *_role(facts),
         *_room(facts, needs),
-        *_kept_wal(facts),
+        *_kept_wal(facts, alert_bytes),
         *_idle_timeout(facts),
         *_sender_timeout(facts),
         *_synchronous(facts, name),
@@ -168,10 +170,15 @@ def _room(facts: ServerFacts, needs: Needs) -> Iterator[Finding]:
             yield passed(subject, text)
 
 
-def _kept_wal(facts: ServerFacts) -> Iterator[Finding]:
+def _kept_wal(facts: ServerFacts, alert_bytes: int) -> Iterator[Finding]:
     subject = "max_slot_wal_keep_size"
     keep_mb = int(facts.settings.get(subject, "-1"))
-    if keep_mb < 0:
+    if (
+        keep_mb < 0 and alert_bytes
+    ):  # PostgreSQL's default: no slot is lost, and somebody is told before the disk is full
+        told_mb = alert_bytes >> 20
+        yield passed(subject, f"unlimited; once the slot holds {told_mb:,} MB, the log warns (alerts.retained_bytes)")
+    elif keep_mb < 0:
         yield warning(
             subject,
             "unlimited: if pgbridge is down for long, its slot holds WAL until the server's disk is full",

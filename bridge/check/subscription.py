@@ -67,7 +67,13 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
         with Publisher(subscription.connection, application_name=application_name, any_wal_level=True) as publisher:
             yield from _with_publisher(subscription, known, facts, publisher, others or Needs())
     except errors.PublisherError as error:
-        findings = check_server(facts, slot_exists=False, running=False, name=subscription.name)
+        findings = check_server(
+            facts,
+            slot_exists=False,
+            running=False,
+            name=subscription.name,
+            alert_bytes=subscription.alerts.retained_bytes,
+        )
         yield from findings
         if all(finding.level is not Level.FAILURE for finding in findings):  # its version is not the reason
             yield failed("connection", error)
@@ -86,6 +92,7 @@ def _with_publisher(
         others=others,
         name=subscription.name,
         unrepresentable=subscription.unrepresentable,
+        alert_bytes=subscription.alerts.retained_bytes,
     )
     if facts.senders < int(facts.settings["max_wal_senders"]):
         yield _replication(subscription, known)

@@ -16,6 +16,7 @@ from bridge.check import server as check_server
 from bridge.check.finding import Level
 from bridge.check.subscription import Known, check_subscription
 from bridge.config.config import Subscription
+from bridge.config.tables import Alerts
 from bridge.demo.server import EmbeddedPostgres
 from bridge.publication.definitions import parse
 from bridge.receive import slot_status
@@ -66,6 +67,7 @@ class Bad:
             connection=make_conninfo(server.conninfo(), user="shop"),
             publications=("pub",),
             warehouse="/lake",
+            alerts=Alerts(retained_bytes=0),  # nobody would be told of WAL that is held
         )
 
     def run(self, *statements: str) -> None:

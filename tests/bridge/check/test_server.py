@@ -132,6 +132,16 @@ def test_one_problem(facts, subject, level):
     assert found[subject].level is level
 
 
+@pytest.mark.parametrize("alert_bytes", [0, 10 << 30])
+def test_a_server_without_a_limit_passes_if_somebody_is_told(alert_bytes):
+    findings = check_server(
+        with_settings(max_slot_wal_keep_size="-1"), slot_exists=True, running=True, alert_bytes=alert_bytes
+    )
+    (finding,) = (each for each in findings if each.subject == "max_slot_wal_keep_size")
+    assert finding.level is (Level.PASS if alert_bytes else Level.WARNING)
+    assert not alert_bytes or "10,240 MB" in finding.message
+
+
 def test_a_standby_with_feedback_passes():
     assert look(replace(with_settings(hot_standby_feedback="on"), in_recovery=True)) == {}
 
