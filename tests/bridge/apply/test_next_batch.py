@@ -63,14 +63,14 @@ def test_runs_are_larger_where_rows_are_filtered_here(following, monkeypatch, ma
 @pytest.mark.parametrize("behind_s", [0, 60])
 def test_only_a_stream_that_is_far_behind_is_waited_for(following, monkeypatch, behind_s):
     """An idle stream's first transaction does not wait; while catching up, more may come within a moment."""
-    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.3)
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 1.0)
     following.progress.server_time_us = (1 + behind_s) * 1_000_000
     put(following, 1, committed_s=1)
     assert not form(following)
     started_s = time.monotonic()  # before the timer's start, whose time would count else
-    threading.Timer(0.1, put, (following, 2), {"rows": 1000}).start()
+    threading.Timer(0.5, put, (following, 2), {"rows": 1000}).start()
     assert form(following) == (behind_s == 0)
-    assert (time.monotonic() - started_s < 0.1) == (behind_s == 0)
+    assert (time.monotonic() - started_s < 0.5) == (behind_s == 0)
     assert following.pop().transactions == (1 if behind_s == 0 else 2)
 
 
@@ -81,7 +81,7 @@ def later(following):
     assert not form(following)
     assert form(following)
     assert following.pop().transactions == 1
-    following.limits = BatchLimits(100, 1 << 20, 0.1)
+    following.limits = BatchLimits(100, 1 << 20, 0.5)
     return following
 
 
@@ -96,7 +96,7 @@ def take_idle(following):
 def test_a_transaction_alone_waits_no_longer_than_its_age(later):
     put(later, 2)
     take_idle(later)
-    put_later(later, 3)
+    put_later(later, 3, 0.5)
     assert form(later)
     assert later.pop().transactions == 1
 
@@ -118,7 +118,7 @@ def test_no_burst_is_waited_for_after_a_batch_that_was_applied_meanwhile(later):
     put(later, 3)
     assert later.take(0.0, applied=lambda: True) == []
     later.form(later.queue.take(later.limits, 5.0))
-    put_later(later, 4)
+    put_later(later, 4, 0.5)
     assert form(later)
     assert later.pop().transactions == 2
 
@@ -133,7 +133,7 @@ def test_a_burst_that_does_not_end_is_waited_for_no_longer_than_five_ages(later)
         if form(later):
             break
         number += 1
-    assert 0.35 < time.monotonic() - started_s < 30.0
+    assert 1.75 < time.monotonic() - started_s < 30.0
     assert later.pop().transactions >= 5
 
 
@@ -150,7 +150,7 @@ def test_the_first_batch_waits_for_a_longer_pause(following):
 
 def test_a_stream_far_behind_is_waited_for_as_long_as_it_sends(following, monkeypatch):
     """Less than a run in each pause, but more and more; then nothing."""
-    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(next_batch, "_PAUSE_S", 0.5)
     following.progress.server_time_us = 60_000_000
     put(following, 1, committed_s=1)
     assert not form(following)
@@ -167,7 +167,7 @@ def test_a_stream_that_has_caught_up_is_not_waited_for(following, monkeypatch):
     following.progress.server_time_us = 60_000_000
     put(following, 1, committed_s=50)
     assert not form(following)
-    put_later(following, 2)
+    put_later(following, 2, 0.5)
     following.queue.put(recent := Transaction(3, Lsn(292), 59_500_000, Lsn(300)))
     assert recent.commit_time_us == 59_500_000
     assert form(following)
