@@ -301,15 +301,23 @@ def test_a_lag_that_verify_does_not_wait_for(publisher, tmp_path):
         pipeline.catch_up()
         publisher.execute("INSERT INTO t VALUES (2, 'b')")
         snapshot_lsn = Lsn.parse(publisher.query("SELECT pg_current_wal_lsn()::text")[0][0])
-        verifying: Any = SimpleNamespace(
-            subscription=pipeline.subscription, catalog=pipeline.catalog, running=lambda: True, patience_s=0.0
+        nothing: Any = None
+        verifying = Verification(
+            nothing,
+            pipeline.catalog,
+            pipeline.subscription,
+            nothing,
+            running=lambda: True,
+            pace=nothing,
+            patience_s=0.0,
+            shown=0,
         )
         with pytest.raises(VerifyError) as caught:
-            Verification._delta_lsn(verifying, snapshot_lsn)
+            verifying._delta_lsn(snapshot_lsn)
         assert caught.value.hint.startswith("see pgbridge status; verify again once the lag is small")
         type_in(pipeline, "pgbridge status")
         pipeline.catch_up()
-        assert Verification._delta_lsn(verifying, snapshot_lsn)[0] == snapshot_lsn
+        assert verifying._delta_lsn(snapshot_lsn)[0] == snapshot_lsn
 
 
 def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
