@@ -15,18 +15,18 @@ import psutil
 
 from benchmarks.apply_tables import RANDOM
 from benchmarks.disturbed import in_turn, stolen_s
-from bridge.batch.batch import TableChanges
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.execute import enable_vectors
-from bridge.lake.commit.plan import LARGE_BYTES
-from bridge.lake.ddl import create_table
-from bridge.lake.location import read_table
-from bridge.lake.schema import spark_schema
-from bridge.lake.table import table_version
-from bridge.lake.table_facts import KnownTables, read_facts
-from bridge.lake.writes import overwrite_rows
-from bridge.spark import session
-from bridge.targets.target import Target, target_schema
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.execute import enable_vectors
+from pgbridge.bridge.lake.commit.plan import LARGE_BYTES
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.table_facts import KnownTables, read_facts
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.targets.target import Target, target_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

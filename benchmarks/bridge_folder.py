@@ -8,13 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 NAME: Final = "bench"
 """The subscription's name."""

@@ -25,7 +25,7 @@ from benchmarks.disturbed import in_turn, undisturbed
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import NativeSubscriber
 from benchmarks.workloads import PUBLICATION, WORKLOADS
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.checksum import Checksum
     from benchmarks.database import Connection
     from benchmarks.workloads import Workload
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 NATIVE: Final = "PostgreSQL's subscription"
 WARM: Final = "pgbridge, warm"

@@ -33,8 +33,8 @@ from benchmarks import (
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
 from benchmarks.workloads import SETTINGS, WORKLOADS
-from bridge.demo.server import EmbeddedPostgres
-from bridge.runtime.errors import BridgeError
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.runtime.errors import BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -25,14 +25,14 @@ import typer
 
 from benchmarks import report
 from benchmarks.workloads import INSERT_W1, SETTINGS, TABLE_W1
-from bridge.apply.context import Context
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Subscription
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.spark import session
-from bridge.sync.tablesync import TableSync
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync.tablesync import TableSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,8 @@ from benchmarks import report
 from benchmarks.copy import FilledTable, check, copy_to, fill
 from benchmarks.processes import Meter
 from benchmarks.workloads import SETTINGS
-from bridge.demo.server import EmbeddedPostgres
-from bridge.spark import session
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.spark import session
 from tests.fix_cluster import SparkCluster
 
 _WARM_ROWS: Final = 300_000

@@ -28,13 +28,13 @@ from benchmarks.bridge_folder import NAME, BridgeFolder
 from benchmarks.checksum import in_delta
 from benchmarks.disturbed import busy_s, stolen_s
 from benchmarks.processes import Meter, tree_cpu_s
-from bridge.config.config import load
-from bridge.runtime import log
-from bridge.runtime.supervisor import StopSignals
-from bridge.service.daemon import Daemon
-from bridge.spark import session
-from bridge.spark.driver import Driver
-from protocol.lsn import Lsn
+from pgbridge.bridge.config.config import load
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.service.daemon import Daemon
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.spark.driver import Driver
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from benchmarks.database import database, insert_lsn
 from benchmarks.disturbed import in_turn
 from benchmarks.measure import BenchmarkError
 from benchmarks.workloads import PUBLICATION, WORKLOADS
-from bridge.demo.server import EmbeddedPostgres
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from benchmarks.database import Connection

@@ -17,7 +17,7 @@ import psycopg
 import typer
 
 from benchmarks.processes import peak_bytes as peak_bytes_of
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 _ROOT: Final = Path(__file__).parents[1]
 _TABLE: Final = """
@@ -81,7 +81,7 @@ streaming = "{"on" if streaming else "off"}"
 
 def _run(config: Path, folder: str) -> tuple[float, int, int]:
     """Run the daemon; return the seconds, Python's peak resident set, and the peak size of the spool files."""
-    command = [sys.executable, "-m", "bridge", "run", "--until-caught-up", "--config", str(config)]
+    command = [sys.executable, "-m", "pgbridge", "run", "--until-caught-up", "--config", str(config)]
     started_s = time.monotonic()
     with Path(folder, "daemon.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)

@@ -19,18 +19,18 @@ import numpy as np
 
 from benchmarks.apply import MASTER, make_table
 from benchmarks.apply_tables import Size
-from bridge.apply.maintenance import DeltaTables, Maintenance, Policy
-from bridge.batch.batch import TableChanges
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.effects.events import INSERT, UPDATE
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table_facts import KnownTables
-from bridge.runtime import log
-from bridge.spark import session
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.maintenance import DeltaTables, Maintenance, Policy
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.effects.events import INSERT, UPDATE
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table_facts import KnownTables
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.spark import session
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.targets.target import Target
+    from pgbridge.bridge.targets.target import Target
 
 _ROWS: Final = 100_000
 _INSERTS: Final = 0.3  # of a batch's changes; the others are updates of rows that the table has, wherever they are

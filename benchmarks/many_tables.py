@@ -17,15 +17,15 @@ import psutil
 from benchmarks.database import database, insert_lsn
 from benchmarks.measure import BenchmarkError
 from benchmarks.processes import tree_cpu_s
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.demo.subscriber import Child
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from benchmarks.database import Connection
-    from bridge.demo.server import EmbeddedPostgres, Setting
+    from pgbridge.bridge.demo.server import EmbeddedPostgres, Setting
 
 SETTINGS: Final[dict[str, Setting]] = {
     "max_wal_senders": "500",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from benchmarks.database import Connection
     from benchmarks.workloads import Workload
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 RECVLOGICAL: Final = "pg_recvlogical"
 RECEIVE: Final = "receive only"

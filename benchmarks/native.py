@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from benchmarks.checksum import Columns
     from benchmarks.database import Connection
-    from bridge.demo.server import EmbeddedPostgres, Setting
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.demo.server import EmbeddedPostgres, Setting
+    from pgbridge.protocol.lsn import Lsn
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "max_wal_size": "16GB",  # no checkpoint within a run

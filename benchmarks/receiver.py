@@ -16,25 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.disturbed import stolen_s
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.config.config import Subscription
-from bridge.receive.publisher import Publisher
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime.process import keep_freed
-from bridge.runtime.threads import Background, share_interpreter
-from bridge.targets.target import Target, target_schema
-from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder
-from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from pgbridge.bridge.runtime.process import keep_freed
+from pgbridge.bridge.runtime.threads import Background, share_interpreter
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.bridge.track.spool import SpoolFolder
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bridge.batch.batch import Batch
-    from protocol.stream.transactions import Item
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.protocol.stream.transactions import Item
 
     _Form = Callable[[Sequence[Item], Lsn], Batch]
 

@@ -18,14 +18,14 @@ from benchmarks.disturbed import in_turn, stolen_s, undisturbed
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import NativeSubscriber
 from benchmarks.workloads import PUBLICATION, prepare_pgbench
-from bridge.demo.subscriber import Child
+from pgbridge.bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from benchmarks.database import Connection
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 NATIVE: Final = "PostgreSQL's subscription"
 BRIDGE: Final = "pgbridge run"

@@ -21,14 +21,14 @@ from benchmarks.latency import Latencies, Sample, lag_s, latencies
 from benchmarks.measure import BenchmarkError
 from benchmarks.processes import Meter, Usage
 from benchmarks.workloads import PUBLICATION, execute, prepare_pgbench
-from bridge.demo.subscriber import Child
+from pgbridge.bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from benchmarks.database import Connection
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 _SLOT: Final = "bench_steady"
 _POLL_S: Final = 0.02

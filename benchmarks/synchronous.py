@@ -20,13 +20,13 @@ from benchmarks.disturbed import stolen_s
 from benchmarks.latency import Latencies
 from benchmarks.measure import BenchmarkError
 from benchmarks.workloads import PUBLICATION, execute
-from bridge.demo.subscriber import Child
+from pgbridge.bridge.demo.subscriber import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 _SLOT: Final = "bench_synchronous"
 _COPY_S: Final = 300.0

@@ -27,11 +27,11 @@ from benchmarks import report
 from benchmarks.copy import copy_to, fill
 from benchmarks.processes import Meter
 from benchmarks.workloads import SETTINGS
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config, Subscription
-from bridge.demo.server import EmbeddedPostgres
-from bridge.spark import session
-from bridge.verify import command
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.verify import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

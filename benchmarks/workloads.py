@@ -13,7 +13,7 @@ import psycopg
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bridge.demo.server import EmbeddedPostgres, Setting
+    from pgbridge.bridge.demo.server import EmbeddedPostgres, Setting
 
 PUBLICATION: Final = "bench"
 

@@ -1,6 +1,6 @@
 """Starts the command line: the console script, and `python -m bridge`."""
 
-from bridge.service.cli import main
+from pgbridge.bridge.service.cli import main
 
 if __name__ == "__main__":
     main()

@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 from fuzz.targets import TYPES, framed
-from protocol.codec.messages import Delete, Insert, Relation, Update, Value, ValueKind
-from protocol.codec.pgoutput import decode, encode
-from protocol.values.types import resolve
+from pgbridge.protocol.codec.messages import Delete, Insert, Relation, Update, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.values.types import resolve
 from tests.vectors import load
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from protocol.bulk.columns import RowMessages
-from protocol.bulk.copy import CopyDecoder
-from protocol.codec.messages import Column, Delete, Insert, Relation, Update
-from protocol.codec.pgoutput import decode, encode
-from protocol.codec.walsender import (
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.bulk.copy import CopyDecoder
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.codec.walsender import (
     XLogData,
     decode_copy_data,
     decode_standby_status_update,
@@ -23,15 +23,15 @@ from protocol.codec.walsender import (
     encode_standby_status_update,
     encode_xlog_data,
 )
-from protocol.errors import ProtocolError
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import Kind, resolve
+from pgbridge.protocol.errors import ProtocolError
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import Kind, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from protocol.values.types import ColumnType
-    from protocol.values.value_array import Unrepresentable
+    from pgbridge.protocol.values.types import ColumnType
+    from pgbridge.protocol.values.value_array import Unrepresentable
 
 _MOST_COLUMNS: Final = 9
 _RELATION_ID: Final = 7

@@ -16,8 +16,8 @@ from unittest import mock
 import psutil
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config, Subscription
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Config, Subscription
 from tests.bridge.configurations import placed
 from tests.fix_spark import YOUNG_JVM
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.service.subscriber import SubscriptionWorker
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.service.subscriber import SubscriptionWorker
+    from pgbridge.protocol.lsn import Lsn
     from tests.fix_postgres import Publisher
     from tests.oracle.memory_tables import MemoryTables
 
@@ -60,8 +60,8 @@ class Pipeline:
 
     def worker(self, *, until_caught_up: bool = True) -> SubscriptionWorker:
         """A worker that is not started yet."""
-        from bridge.service.subscriber import SubscriptionWorker
-        from bridge.spark.session import fork
+        from pgbridge.bridge.service.subscriber import SubscriptionWorker
+        from pgbridge.bridge.spark.session import fork
 
         session = fork(self.spark)
         return SubscriptionWorker(self.subscription, session, self.catalog, until_caught_up=until_caught_up)
@@ -145,7 +145,7 @@ class DaemonProcess:
         self.name = name
         self.log = folder / "daemon.log"
         self.config = folder / "pgbridge.toml"
-        self.program = (sys.executable, "-m", "bridge")
+        self.program = (sys.executable, "-m", "pgbridge")
         self._process: subprocess.Popen[bytes] | None = None
         options = {"connection": publisher.conninfo, "publications": ["pub"], "warehouse": "./lake", **options}
         own = {} if master.startswith("sc://") else _OF_A_JVM
@@ -228,7 +228,7 @@ class DaemonProcess:
 
     def status(self) -> dict[str, Any]:
         """The subscription's entry in `pgbridge status --json`."""
-        command = [sys.executable, "-m", "bridge", "status", "--json", "--config", str(self.config)]
+        command = [sys.executable, "-m", "pgbridge", "status", "--json", "--config", str(self.config)]
         document = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
         entry: dict[str, Any] = next(item for item in document["subscriptions"] if item["name"] == self.name)
         return entry

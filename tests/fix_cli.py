@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.service import cli
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.service import cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import psutil
 import pyspark
 import pytest
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

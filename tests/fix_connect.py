@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 from tests.fix_spark import YOUNG_JVM
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class ConnectServer(Closing):
         import pyspark
         from pyspark.sql import SparkSession
 
-        from bridge.spark import launch
-        from bridge.spark.settings import REQUIRED
+        from pgbridge.bridge.spark import launch
+        from pgbridge.bridge.spark.settings import REQUIRED
 
         settings = {
             **{key: value for key, value in REQUIRED.items() if "extensions" in key or "catalog" in key},

@@ -20,8 +20,8 @@ from psycopg.conninfo import make_conninfo
 from pytest_postgresql import factories
 from pytest_postgresql.config import get_config
 
-from bridge.demo.programs import Account, EmbeddedPostgresError, Programs
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.programs import Account, EmbeddedPostgresError, Programs
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 from tests.oracle.native import disable, text_rows
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bridge.runtime.threads import Closing
-from bridge.spark.settings import S3_DEFAULTS
+from pgbridge.bridge.runtime.threads import Closing
+from pgbridge.bridge.spark.settings import S3_DEFAULTS
 from tests.faults.s3_proxy import S3Proxy
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     folder = tmp_path_factory.mktemp("spark")
     # a run without Spark does not pay for its import
-    from bridge.spark.session import start
+    from pgbridge.bridge.spark.session import start
 
     session = start(
         "local[2]",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-import sql
+from pgbridge import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

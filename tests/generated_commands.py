@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from typer.main import get_command
 
-from bridge.service import cli_shared
-from bridge.service.cli import app
+from pgbridge.bridge.service import cli_shared
+from pgbridge.bridge.service.cli import app
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "commands"
 COMMANDS: Final[dict[str, Any]] = get_command(app).commands  # type: ignore[attr-defined]  # a group

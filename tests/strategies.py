@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from protocol.codec.messages import (
+from pgbridge.protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Column,
@@ -35,9 +35,9 @@ from protocol.codec.messages import (
     Value,
     ValueKind,
 )
-from protocol.codec.pgoutput import Change
-from protocol.codec.walsender import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec.pgoutput import Change
+from pgbridge.protocol.codec.walsender import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgbridge.protocol.lsn import Lsn
 
 T = TypeVar("T")
 

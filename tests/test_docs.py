@@ -11,13 +11,13 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from bridge.config.config import Config, Http, Spark, Subscription, known_keys
-from bridge.config.explain import MOVED
-from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
-from bridge.lake import ddl
-from bridge.runtime.errors import BridgeError
-from bridge.service.cli import app
-from bridge.spark import settings
+from pgbridge.bridge.config.config import Config, Http, Spark, Subscription, known_keys
+from pgbridge.bridge.config.explain import MOVED
+from pgbridge.bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
+from pgbridge.bridge.lake import ddl
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.bridge.service.cli import app
+from pgbridge.bridge.spark import settings
 from tests import generated_commands
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +105,7 @@ def test_paths_exist(page):
 
 def test_modules_that_sources_name_exist():
     """In backticks: a folder, a module, or something that a module has."""
-    folders = ("bridge", "protocol", "pgbridge", "sql", "tests")
+    folders = ("bridge", "protocol", "sql", "src", "tests")
     sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     texts = {path: path.read_text(encoding="utf-8") for path in sources}
     dotted = {
@@ -261,7 +261,7 @@ def test_settings_in_text_are_allowed(page):
 
 
 def test_errors_have_one_root():
-    from bridge.runtime import errors
+    from pgbridge.bridge.runtime import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, BridgeError) for kind in kinds)

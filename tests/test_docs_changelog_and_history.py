@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from bridge.config.tables import Table
+from pgbridge.bridge.config.tables import Table
 
 PAGE = (Path(__file__).parents[1] / "docs" / "changelog-and-history.md").read_text(encoding="utf-8")
 

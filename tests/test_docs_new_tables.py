@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.tables import Table
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.runtime.errors import ApplyError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-tables.md").read_text(encoding="utf-8")
 

@@ -14,15 +14,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bridge.commands import origin, publications, status
-from bridge.runtime import remedies
-from bridge.service.cli import app
-from bridge.service.replay import show
-from bridge.skipped.replay import Preview, RowPreview, TablePreview, lines_of
-from bridge.snapshots import snapshot
-from bridge.verify import command as verify
-from protocol.codec.messages import Column, Relation, Update
-from protocol.lsn import Lsn
+from pgbridge.bridge.commands import origin, publications, status
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.service.cli import app
+from pgbridge.bridge.service.replay import show
+from pgbridge.bridge.skipped.replay import Preview, RowPreview, TablePreview, lines_of
+from pgbridge.bridge.snapshots import snapshot
+from pgbridge.bridge.verify import command as verify
+from pgbridge.protocol.codec.messages import Column, Relation, Update
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import LOG, batcher, subscribed, text, transaction
 from tests.bridge.monitor.status_document import problem
 from tests.bridge.skipped.kept import kept, types

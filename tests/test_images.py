@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bridge.check.machine import VERSIONS
-from bridge.config import config
+from pgbridge.bridge.check.machine import VERSIONS
+from pgbridge.bridge.config import config
 from tests.test_docs import complaint
 from tests.test_project import ENTRIES, POSTGRES, PYTHONS, ROOT, WORKFLOW
 

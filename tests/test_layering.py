@@ -10,6 +10,7 @@ imports; and that nothing imports itself in a ring.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from fnmatch import fnmatch
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("benchmarks", "bridge", "fuzz", "pgbridge", "protocol", "sql")
+SOURCES = ("benchmarks", "bridge", "fuzz", "protocol", "sql", "src/pgbridge")
 
 Graph = dict[str, set[str]]
 """Which modules (or rooms) import which."""
@@ -89,7 +90,12 @@ RULES = (
         ("bridge/runtime/warehouse.py",), _PURE | {"re"}, "what a warehouse may be is decided without Spark", only=True
     ),
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
-    Rule(("pgbridge/*",), frozenset({"bridge", "typing"}), "pgbridge/ only gives names to what bridge/ has", only=True),
+    Rule(
+        ("src/pgbridge/*",),
+        frozenset({"bridge", "typing"}),
+        "pgbridge/ only gives names to what bridge/ has",
+        only=True,
+    ),
     Rule(
         ("bridge/*",),
         frozenset({"psycopg"}),
@@ -258,6 +264,10 @@ class WithoutTypes(ast.NodeTransformer):
         return ast.Pass() if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
 
 
+_OURS = re.compile(r"^pgbridge\.(bridge|protocol|sql)\b")
+"""The folders of this repository, as code imports them; here they have the names of their paths."""
+
+
 @cache
 def uses(path: str, source: str, *, in_types: bool) -> set[str]:
     """Dotted names of all that a module imports, and of the attributes that it takes from its imports."""
@@ -284,7 +294,7 @@ def uses(path: str, source: str, *, in_types: bool) -> set[str]:
             parts = ast.unparse(node).split(".")
             if parts[0] in aliases:
                 taken.add(".".join([aliases[parts[0]], *parts[1:]]))
-    return imported | taken
+    return {_OURS.sub(r"\1", name) for name in imported | taken}
 
 
 def broken(rule: Rule, path: str, source: str) -> list[str]:
@@ -305,7 +315,7 @@ def broken(rule: Rule, path: str, source: str) -> list[str]:
 
 def dotted(path: str) -> str:
     """A module's name: `bridge/track/progress.py` is `bridge.track.progress`."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def imports(sources: Mapping[str, str], *, in_types: bool) -> Graph:
@@ -443,32 +453,35 @@ def test_modules_keep_to_a_rule(rule):
         ("protocol/lsn.py", "import psycopg"),
         ("protocol/lsn.py", "import structlog"),
         ("protocol/lsn.py", "from time import monotonic"),
-        ("protocol/lsn.py", "import bridge.runtime.errors"),
-        ("protocol/lsn.py", "if TYPE_CHECKING:\n    import bridge.runtime.errors"),
+        ("protocol/lsn.py", "import pgbridge.bridge.runtime.errors"),
+        ("protocol/lsn.py", "if TYPE_CHECKING:\n    import pgbridge.bridge.runtime.errors"),
         ("protocol/lsn.py", "from datetime import datetime\nx = datetime.now()"),
         ("protocol/lsn.py", "import datetime as dt\nx = dt.datetime.now(dt.UTC)"),
         ("bridge/config/config.py", "import psycopg.conninfo"),
         ("bridge/apply/applier.py", "from psycopg import sql"),
         ("bridge/publication/routing.py", "def f():\n    import pyspark.sql"),
-        ("bridge/publication/tables.py", "if TYPE_CHECKING:\n    from bridge.receive.publisher import Publisher"),
+        (
+            "bridge/publication/tables.py",
+            "if TYPE_CHECKING:\n    from pgbridge.bridge.receive.publisher import Publisher",
+        ),
         ("bridge/service/cli.py", "from delta import DeltaTable"),
         ("bridge/runtime/log.py", "import os\nx = os.environ['HOME']"),
         ("bridge/runtime/log.py", "from os import environ"),
         ("bridge/runtime/log.py", "import sys\nx = sys.argv[1]"),
         ("bridge/receive/stream/walreceiver.py", "import signal"),
         ("bridge/track/progress.py", "import sqlite3"),
-        ("bridge/track/progress.py", "from bridge.track import catalog"),
+        ("bridge/track/progress.py", "from pgbridge.bridge.track import catalog"),
         ("bridge/track/progress.py", "from . import catalog"),
-        ("bridge/service/daemon.py", "from bridge.demo.server import EmbeddedPostgres"),
+        ("bridge/service/daemon.py", "from pgbridge.bridge.demo.server import EmbeddedPostgres"),
         ("bridge/spark/session.py", "from tests import fix_spark"),
         ("bridge/lake/commit_errors.py", "from py4j.protocol import Py4JNetworkError"),
         ("bridge/lake/source.py", "from pyspark.sql.connect.session import SparkSession"),
         ("bridge/lake/source.py", "from pyspark.sql.utils import is_remote"),
-        ("bridge/service/daemon.py", "from bridge.spark.connect import Connect"),
+        ("bridge/service/daemon.py", "from pgbridge.bridge.spark.connect import Connect"),
         ("sql/__init__.py", "import psycopg"),
         ("sql/__init__.py", "from pgbridge import session"),
-        ("pgbridge/session.py", "from protocol.lsn import Lsn"),
-        ("benchmarks/measure.py", "from bridge.receive.stream.walreceiver import WalReceiver"),
+        ("src/pgbridge/session.py", "from pgbridge.protocol.lsn import Lsn"),
+        ("benchmarks/measure.py", "from pgbridge.bridge.receive.stream.walreceiver import WalReceiver"),
     ],
 )
 def test_violation_is_seen(path, source):
@@ -481,7 +494,7 @@ def test_violation_is_seen(path, source):
     [
         (
             "protocol/bulk/columns.py",
-            "import numpy as np\nimport pyarrow.compute\nfrom protocol import lsn\nimport struct",
+            "import numpy as np\nimport pyarrow.compute\nfrom pgbridge.protocol import lsn\nimport struct",
         ),
         ("protocol/values/types.py", "import datetime as dt\nx = dt.datetime(2000, 1, 1)"),
         ("bridge/receive/slot.py", "import psycopg"),
@@ -489,7 +502,7 @@ def test_violation_is_seen(path, source):
         ("bridge/service/daemon.py", "import signal\nimport os\nx = os.environ"),
         ("bridge/service/daemon.py", "if TYPE_CHECKING:\n    from pyspark.sql import SparkSession"),
         ("bridge/runtime/log.py", "import os, sys\nx = os.getpid()\ny = sys.stderr"),
-        ("bridge/track/progress.py", "from dataclasses import dataclass\nfrom protocol.lsn import Lsn"),
+        ("bridge/track/progress.py", "from dataclasses import dataclass\nfrom pgbridge.protocol.lsn import Lsn"),
     ],
 )
 def test_what_is_allowed_passes(path, source):

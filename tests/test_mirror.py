@@ -11,7 +11,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("benchmarks", "bridge", "fuzz", "pgbridge", "protocol", "sql")
+SOURCES = ("benchmarks", "bridge", "fuzz", "protocol", "sql", "src/pgbridge")
 
 UNTESTED: dict[str, str] = {
     "benchmarks/apply.py": "takes minutes of Spark; what it measures is tested in tests/bridge",
@@ -23,8 +23,8 @@ UNTESTED: dict[str, str] = {
     "benchmarks/large_transaction.py": "starts Spark twice; what it measures is tested in tests/oracle",
     "benchmarks/__main__.py": "only calls benchmarks.cli.app",
     "fuzz/__main__.py": "runs atheris, which the tests do without",
-    "pgbridge/__main__.py": "only names bridge's; tests/test_wheel.py starts it",
-    "pgbridge/session.py": "only names bridge's; tests/test_wheel.py imports it",
+    "src/pgbridge/__main__.py": "only names bridge's; tests/test_wheel.py starts it",
+    "src/pgbridge/session.py": "only names bridge's; tests/test_wheel.py imports it",
     "bridge/__main__.py": "only calls bridge.service.cli.main",
     "bridge/source/register.py": "tests/bridge/source/test_data_source.py registers, by the name that users write",
     "bridge/verify/source_table.py": "tests/bridge/verify/test_source.py reads a table under a snapshot",
@@ -37,7 +37,7 @@ UNTESTED: dict[str, str] = {
 
 def mirror_of(module: str) -> str:
     """The path of a module's test file; an `__init__.py` with code has `test_init.py`."""
-    path = Path(module)
+    path = Path(module.removeprefix("src/"))
     return str(Path("tests") / path.with_name(f"test_{path.stem.strip('_')}.py"))
 
 
@@ -56,7 +56,7 @@ def defines_something(path: Path) -> bool:
 
 def present() -> set[str]:
     """The test files in the mirrored folders."""
-    folders = (ROOT / "tests" / top for top in SOURCES)
+    folders = (ROOT / "tests" / top.removeprefix("src/") for top in SOURCES)
     return {str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("test_*.py")}
 
 

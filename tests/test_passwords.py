@@ -23,7 +23,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 from tests.bridge.made_daemon import wait_until
 from tests.fix_bridge import DaemonProcess
 from tests.fix_postgres import TEST_SETTINGS
@@ -46,9 +46,9 @@ COMMANDS: Final = (
     ("disable", "service"), ("enable", "service"), ("reload",),
 )  # fmt: skip
 EVERY_COPY_ON_EXECUTORS: Final = """
-from bridge.spark.driver import Local
+from pgbridge.bridge.spark.driver import Local
 Local.copied_bytes = -1
-from bridge.__main__ import main
+from pgbridge.bridge.__main__ import main
 main()
 """
 MORE: Final = """

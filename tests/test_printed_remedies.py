@@ -15,12 +15,12 @@ import psycopg
 import pytest
 import typer
 
-from bridge.config.config import Subscription
-from bridge.config.spark_master import check_master
-from bridge.runtime import remedies
-from bridge.runtime.errors import ApplyContext
-from bridge.service import cli
-from protocol.lsn import Lsn
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.config.spark_master import check_master
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import ApplyContext
+from pgbridge.bridge.service import cli
+from pgbridge.protocol.lsn import Lsn
 from tests import printed_remedies
 from tests.executed_remedies import ELSEWHERE, EXECUTED
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge import runtime
-from bridge.demo.server import DEFAULT_SETTINGS
+from pgbridge.bridge import runtime
+from pgbridge.bridge.demo.server import DEFAULT_SETTINGS
 from tests.fix_postgres import TEST_SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -112,10 +112,10 @@ def test_container_has_the_settings_of_the_private_server():
     }
 
 
-@pytest.mark.parametrize("package", PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-def test_package_is_typed_and_measured(package):
+def test_package_is_typed_and_measured():
+    (package,) = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert (ROOT / package / "py.typed").exists()
-    assert package in PYPROJECT["tool"]["coverage"]["run"]["source_pkgs"]
+    assert PYPROJECT["tool"]["coverage"]["run"]["source_pkgs"] == [Path(package).name]
 
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS) - {"help", "format", "clean"}))
@@ -142,7 +142,7 @@ def test_version_is_in_the_changelog():
     assert f"[{runtime.__version__}]" in headings[0]
 
 
-@pytest.mark.parametrize("package", PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+@pytest.mark.parametrize("package", ["bridge", "protocol", "sql", "src/pgbridge"])
 def test_names_say_what_a_value_is(package):
     """No variable or parameter is called `found`, `one` or `some`."""
     named = [

@@ -1,4 +1,4 @@
-"""The wheel: one package at the top, which runs a pipeline where there is no checkout; hatch_build.py makes it."""
+"""The wheel: one package at the top, which runs a pipeline where there is no checkout."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from bridge import runtime
-from hatch_build import NotUnderstoodError, renamed
+from pgbridge.bridge import runtime
 from tests.oracle.delta import differences
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("bridge", "protocol", "sql")
 INFO = f"pgbridge-{runtime.__version__}.dist-info"
+DATA = f"pgbridge-{runtime.__version__}.data"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 SCRIPTS = {"pgbridge": "pgbridge.__main__:main"}
 
@@ -110,23 +110,27 @@ def run(command, cwd, *, status=0):
 
 
 def test_one_package_is_at_the_top(contents):
-    assert {name.partition("/")[0] for name in contents} == {"pgbridge", INFO}
+    assert {name.partition("/")[0] for name in contents} == {"pgbridge", INFO, DATA}
 
 
-def test_every_file_of_the_folders_is_there(contents):
-    """Statements, the page, and the marks for type checkers as they are; of the rest each module."""
-    sources = {path for top in (*FOLDERS, "pgbridge") for path in (ROOT / top).rglob("*.*") if path.suffix != ".pyc"}
-    places = {path.relative_to(ROOT).as_posix(): path for path in sources if path.is_file()}
-    expected = {name if name.startswith("pgbridge/") else f"pgbridge/{name}": path for name, path in places.items()}
-    assert {name for name in contents if not name.startswith(INFO)} == expected.keys()
-    for name, path in expected.items():
-        assert contents[name] == path.read_bytes() or name.endswith(".py"), name
-        assert contents[name].count(b"\n") == path.read_bytes().count(b"\n"), name  # a traceback's lines are right
+def test_its_modules_are_those_of_the_checkout(contents):
+    """Each file, byte for byte: modules, statements, the page, and the mark for type checkers."""
+    names = subprocess.run(["git", "ls-files", "src/pgbridge", *FOLDERS], cwd=ROOT, check=True, capture_output=True)
+    sources = [ROOT / name for name in names.stdout.decode().split()]
+    files = {path.relative_to(ROOT).as_posix(): path for path in sources if path.is_file()}
+    expected = {f"pgbridge/{name.removeprefix('src/pgbridge/')}": path.read_bytes() for name, path in files.items()}
+    assert {name: text for name, text in contents.items() if name.startswith("pgbridge/")} == expected
     assert "pgbridge/py.typed" in contents
 
 
+def test_it_has_the_files_of_operations(contents):
+    """Who installs it has the unit, the dashboard and the alerts in share/pgbridge of the environment."""
+    files = {name.removeprefix(f"{DATA}/data/share/pgbridge/"): name for name in contents if name.startswith(DATA)}
+    assert files.keys() == {"pgbridge.service", "grafana-dashboard.json", "prometheus-alerts.yml"}
+    assert all(contents[name] == (ROOT / "docs" / file).read_bytes() for file, name in files.items())
+
+
 def test_every_import_is_of_the_wheel_or_of_another_distribution(contents):
-    """Read by itself: neither the hook's patterns nor its functions have a part in this."""
     files = [PurePosixPath(name) for name in contents if name.endswith(".py")]
     modules = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files}
     seen = 0
@@ -175,87 +179,31 @@ def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
     assert built(sdist, tmp_path / "dist").read_bytes() == wheel.read_bytes()
 
 
-def test_an_editable_install_has_the_folders_as_they_are(tmp_path):
-    """`import bridge` and `python -m bridge` work there: the checkout is on sys.path, and nothing is renamed."""
+def test_an_editable_install_puts_nothing_else_on_the_path(tmp_path):
+    """`import pgbridge` and `python -m bridge` work with it; `protocol` and `sql` are names for others."""
     code = "import sys, hatchling.build; hatchling.build.build_editable(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True, capture_output=True)
     (made,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(made) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    (path_file,) = (name for name in files if not name.startswith(INFO))
+    (path_file,) = (name for name in files if not name.startswith((INFO, DATA)))
     assert path_file.endswith(".pth")
-    assert Path(files[path_file].decode().strip()) == ROOT
+    path = Path(files[path_file].decode().strip())
+    assert path == ROOT / "src"
+    assert {entry.name for entry in path.iterdir()} - {"__pycache__"} == {"pgbridge", "bridge"}
     assert scripts(files) == SCRIPTS
-
-
-# --- the renaming -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("from protocol.lsn import Lsn\n", "from pgbridge.protocol.lsn import Lsn\n"),
-        ("from bridge.service import cli  # why\n", "from pgbridge.bridge.service import cli  # why\n"),
-        (
-            "from bridge.config.config import (\n    Config,\n)",
-            "from pgbridge.bridge.config.config import (\n    Config,\n)",
-        ),
-        ("def f():\n    from sql import load\n", "def f():\n    from pgbridge.sql import load\n"),
-        ("import sql\nsql.load('room')", "from pgbridge import sql\nsql.load('room')"),
-        ("import sql as statements  # why", "from pgbridge import sql as statements  # why"),
-    ],
-)
-def test_imports_are_renamed(source, expected):
-    assert renamed(source, "x.py") == expected
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from psycopg import sql\n",
-        "import psycopg.sql\n",
-        "from . import bridge\nfrom .protocol import Lsn\n",
-        "import bridges\nfrom sqlite3 import connect\n",
-        '"""`from protocol.lsn import Lsn` in a docstring, and `python -m bridge`."""\n',
-        "# from bridge.service import cli\nprotocol = sql = 'sql'\nprotocol.lsn = bridge\n",
-        "x = '''\nfrom bridge\nimport that'''\n",
-        "name = f'{sql}.protocol'\r\n",
-    ],
-)
-def test_everything_else_stays(source):
-    assert renamed(source, "x.py") == source
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import bridge.config.config",
-        "import os, sql",
-        "import os; from sql import load",
-        "from bridge . config import Config",
-        "if x: import sql",
-        "import bridge.config.config as config",
-        "from importlib import import_module\nimport_module(name)",
-        "import importlib\nimportlib.import_module('bridge.config.config')",
-        "__import__('sql')",
-        "name = 'bridge.sync.copy'",
-        "entry = 'bridge.__main__:main'",
-        "command = [python, '-m', 'bridge', 'run']",
-        "command = 'python -m bridge run'",
-        "code = f'from bridge.spark import session; {rest}'",
-        "code = 'import os; import sql'",
-    ],
-)
-def test_what_is_not_understood_fails_the_build(source):
-    with pytest.raises(NotUnderstoodError, match=r"^x\.py:\d: cannot be renamed: "):
-        renamed(source, "x.py")
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    said = subprocess.run(
+        [sys.executable, "-m", "bridge", "-V"], cwd=tmp_path, env=environment, check=True, capture_output=True
+    )
+    assert said.stdout.decode() == f"pgbridge {runtime.__version__}\n"
 
 
 # --- installed --------------------------------------------------------------------------------------------------------
 
 
 def test_the_checkout_is_not_there(installed, tmp_path):
-    """Else an import that was not renamed would find it, and the tests of this file would prove nothing."""
+    """Else the tests of this file would prove nothing."""
     code = f"from importlib.util import find_spec; print([find_spec(name) for name in {FOLDERS}])"
     assert run([installed / "python", "-c", code], tmp_path) == "[None, None, None]\n"
 
@@ -271,10 +219,9 @@ def test_every_module_can_be_imported(installed, tmp_path):
     code = (
         "import importlib, pkgutil, pgbridge.session\n"
         "for module in pkgutil.walk_packages(pgbridge.__path__, 'pgbridge.'): importlib.import_module(module.name)\n"
-        "from pgbridge.bridge.demo.subscriber import _PROGRAM\n"
-        "print(_PROGRAM, pgbridge.session.start.__module__)"
+        "print(pgbridge.session.start.__module__)"
     )
-    assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge pgbridge.bridge.spark.session\n"
+    assert run([installed / "python", "-c", code], tmp_path) == "pgbridge.bridge.spark.session\n"
 
 
 def test_a_first_pipeline(installed, spark, publisher, daemon):

@@ -24,36 +24,36 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bridge.apply import record, undo
-from bridge.catalog import catalog_rows, held, notes
-from bridge.effects.conflicts import INSERT_EXISTS, Conflicts
-from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
-from bridge.lake.commit import messages
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.change_frame import append_changes
-from bridge.lake.commit.history_mode import apply_versions
-from bridge.lake.commit_errors import conflict_of, context_of, error_context
-from bridge.lake.ddl import alter_table
-from bridge.lake.location import place_of
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
-from bridge.lake.retry import retry_commit
-from bridge.lake.table import existing_schema
-from bridge.lake.table_facts import KnownTables
-from bridge.lake.table_position import check_committed
-from bridge.runtime import errors, faults, remedies
-from bridge.spark.outcome import SPARK_ERRORS, is_lost
-from bridge.targets.location import sql_name
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.apply import record, undo
+from pgbridge.bridge.catalog import catalog_rows, held, notes
+from pgbridge.bridge.effects.conflicts import INSERT_EXISTS, Conflicts
+from pgbridge.bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.change_frame import append_changes
+from pgbridge.bridge.lake.commit.history_mode import apply_versions
+from pgbridge.bridge.lake.commit_errors import conflict_of, context_of, error_context
+from pgbridge.bridge.lake.ddl import alter_table
+from pgbridge.bridge.lake.location import place_of
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
+from pgbridge.bridge.lake.retry import retry_commit
+from pgbridge.bridge.lake.table import existing_schema
+from pgbridge.bridge.lake.table_facts import KnownTables
+from pgbridge.bridge.lake.table_position import check_committed
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost
+from pgbridge.bridge.targets.location import sql_name
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from bridge.apply.context import Context
-    from bridge.batch.batch import Batch, TableChanges
-    from protocol.codec.messages import LogicalMessage
-    from protocol.stream.transactions import Transaction
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.batch.batch import Batch, TableChanges
+    from pgbridge.protocol.codec.messages import LogicalMessage
+    from pgbridge.protocol.stream.transactions import Transaction
 
 _PHASES = ("commit", "flush", "record")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.runtime.threads import Heartbeat
+from pgbridge.bridge.runtime.threads import Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 
 class Context(NamedTuple):

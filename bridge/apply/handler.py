@@ -19,13 +19,13 @@ from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bridge.apply.record import finish_batch, skip_batch
-from bridge.catalog import catalog_rows, held
-from bridge.lake.commit.change_frame import change_frame
-from bridge.lake.commit_errors import context_of, error_context
-from bridge.runtime import errors, faults
-from bridge.spark.outcome import is_lost, summary
-from protocol.lsn import Lsn, utc
+from pgbridge.bridge.apply.record import finish_batch, skip_batch
+from pgbridge.bridge.catalog import catalog_rows, held
+from pgbridge.bridge.lake.commit.change_frame import change_frame
+from pgbridge.bridge.lake.commit_errors import context_of, error_context
+from pgbridge.bridge.runtime import errors, faults
+from pgbridge.bridge.spark.outcome import is_lost, summary
+from pgbridge.protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.apply.context import Context
-    from bridge.batch.batch import Batch
-    from protocol.codec.messages import LogicalMessage
-    from protocol.stream.transactions import Transaction
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.protocol.codec.messages import LogicalMessage
+    from pgbridge.protocol.stream.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from bridge.catalog import maintenance as track
-from bridge.lake import table, table_facts
-from bridge.lake.log.history import KEEP_ROWS, Commit
-from bridge.runtime import errors, faults
-from bridge.spark import outcome, session
-from bridge.targets.location import sql_name
+from pgbridge.bridge.catalog import maintenance as track
+from pgbridge.bridge.lake import table, table_facts
+from pgbridge.bridge.lake.log.history import KEEP_ROWS, Commit
+from pgbridge.bridge.runtime import errors, faults
+from pgbridge.bridge.spark import outcome, session
+from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.lake.log.local_tables import LocalTables
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.lake.log.local_tables import LocalTables
 
 FILE_BYTES: Final = 64 << 20
 """The size that OPTIMIZE makes files of. Delta's own 1 GiB would have a MERGE of one row rewrite 1 GiB."""

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.batch.growing_batch import GrowingBatch
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Item, divide
+from pgbridge.bridge.batch.growing_batch import GrowingBatch
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Item, divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bridge.batch.batch import Batch
-    from bridge.batch.batcher import Batcher
-    from bridge.runtime.errors import ApplyError
-    from bridge.track.progress import Progress
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.bridge.batch.batcher import Batcher
+    from pgbridge.bridge.runtime.errors import ApplyError
+    from pgbridge.bridge.track.progress import Progress
 
 _RUN_ROWS: Final = 50_000
 _FILTERED_RUN_ROWS: Final = 200_000

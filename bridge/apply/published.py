@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.batch.routes import Routes, Subscribed
-from bridge.catalog import catalog_rows, followed as followed_tables
-from bridge.lake.changes.verdicts import EntryFilterCompiler
-from bridge.publication.definitions import load_optional
-from bridge.publication.routing_then import PartitionFacts
-from bridge.receive import publications, server_facts
-from bridge.receive.publisher import Publisher, missing_message, quoted_name, quoted_table
-from bridge.runtime import errors, remedies
+from pgbridge.bridge.batch.reapplied_routes import ReappliedRoutes
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.catalog import catalog_rows, followed as followed_tables
+from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
+from pgbridge.bridge.publication.definitions import load_optional
+from pgbridge.bridge.publication.routing_then import PartitionFacts
+from pgbridge.bridge.receive import publications, server_facts
+from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name, quoted_table
+from pgbridge.bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.publication.publication import Publication
-    from bridge.publication.published_table import PublishedTable
-    from bridge.publication.reapply import Applied
-    from bridge.publication.routing import Routing
-    from bridge.publication.tables import CatalogRelation, Relations
-    from bridge.receive.filter_server import FilterServer
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.publication import Publication
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.reapply import Applied
+    from pgbridge.bridge.publication.routing import Routing
+    from pgbridge.bridge.publication.tables import CatalogRelation, Relations
+    from pgbridge.bridge.receive.filter_server import FilterServer
 
 
 @dataclass

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge.catalog.catalog_rows import AppliedBatch, PreparedRow, RelRow
-from bridge.runtime import faults
-from bridge.skipped import kept_transaction
-from bridge.track.spool import SpoolFile
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, PreparedRow, RelRow
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.skipped import kept_transaction
+from pgbridge.bridge.track.spool import SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from bridge.batch.batch import Batch
-    from bridge.catalog.catalog import Catalog
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.protocol.lsn import Lsn
 
 
 def finish_batch(

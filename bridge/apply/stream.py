@@ -11,31 +11,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from bridge.apply.applier import Applier
-from bridge.apply.handler import ChangeBatch, HandlerApplier
-from bridge.apply.next_batch import Growth
-from bridge.apply.stream_events import StreamEvents
-from bridge.apply.undo import BatchUndo
-from bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
-from bridge.batch.batcher import Batcher
-from bridge.catalog import catalog_rows, held, refresh
-from bridge.effects.divided import Spill
-from bridge.evolution.tracker import DefinitionTracker
-from bridge.lake import location, source
-from bridge.lake.changes.verdicts import SparkVerdicts
-from bridge.lake.commit import messages
-from bridge.lake.log.local_tables import LocalTables
-from bridge.receive.stream import undecodable
-from bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.recovery import manifest_table
-from bridge.runtime import errors, faults, remedies
-from bridge.runtime.observer import Observer
-from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder, spool_folder
-from protocol.errors import UnsupportedBinary
-from protocol.lsn import INVALID
+from pgbridge.bridge.apply.applier import Applier
+from pgbridge.bridge.apply.handler import ChangeBatch, HandlerApplier
+from pgbridge.bridge.apply.next_batch import Growth
+from pgbridge.bridge.apply.stream_events import StreamEvents
+from pgbridge.bridge.apply.undo import BatchUndo
+from pgbridge.bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.catalog import catalog_rows, held, refresh
+from pgbridge.bridge.effects.divided import Spill
+from pgbridge.bridge.evolution.tracker import DefinitionTracker
+from pgbridge.bridge.lake import location, source
+from pgbridge.bridge.lake.changes.verdicts import SparkVerdicts
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.receive.stream import undecodable
+from pgbridge.bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.bridge.runtime.observer import Observer
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.bridge.track.spool import SpoolFolder, spool_folder
+from pgbridge.protocol.errors import UnsupportedBinary
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.context import Context
-    from bridge.apply.published import Published
-    from bridge.batch.routes import Subscribed
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.receive.slot import ReplicationConnection
-    from protocol.codec.walsender import PgoutputOptions
-    from protocol.stream.transactions import Item
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.apply.published import Published
+    from pgbridge.bridge.batch.routes import Subscribed
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.receive.slot import ReplicationConnection
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.stream.transactions import Item
 
 _IN_PROGRESS_BYTES = 64 << 20
 """Memory for transactions in progress; more goes to spool files. It is logical_decoding_work_mem's default, from which

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.effects.conflicts import Conflicts
-    from protocol.codec.messages import LogicalMessage
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Transaction
+    from pgbridge.bridge.effects.conflicts import Conflicts
+    from pgbridge.protocol.codec.messages import LogicalMessage
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.stream.transactions import Transaction
 
 _MAX_CONTENT_BYTES = 1000
 _PER_MINUTE: Final = 60

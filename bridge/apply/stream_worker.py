@@ -13,14 +13,14 @@ from abc import abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bridge.apply.context import Context
-from bridge.apply.published import Published, kept_types
-from bridge.apply.worker import Control
-from bridge.catalog import catalog_rows, notes, refresh
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import StateError, is_own, let_go, may_retry
-from bridge.runtime.threads import Heartbeat, backoff_s, jittered_s
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.published import Published, kept_types
+from pgbridge.bridge.apply.worker import Control
+from pgbridge.bridge.catalog import catalog_rows, notes, refresh
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import StateError, is_own, let_go, may_retry
+from pgbridge.bridge.runtime.threads import Heartbeat, backoff_s, jittered_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 _LOOK_INTERVAL_S = 0.5
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from bridge.catalog.catalog_rows import owner_of
-from bridge.runtime import errors, remedies
-from bridge.spark.driver import OF_A_ROW, Driver
-from bridge.spark.outcome import is_of_spark
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog.catalog_rows import owner_of
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.spark.driver import OF_A_ROW, Driver
+from pgbridge.bridge.spark.outcome import is_of_spark
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

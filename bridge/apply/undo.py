@@ -12,20 +12,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.catalog import catalog_rows, held
-from bridge.lake.commit import messages, restore
-from bridge.lake.log.history import ANY_LSN
-from bridge.lake.table_position import has_committed
-from bridge.recovery import manifest_table
-from bridge.runtime import errors, faults
-from bridge.spark.outcome import summary
+from pgbridge.bridge.catalog import catalog_rows, held
+from pgbridge.bridge.lake.commit import messages, restore
+from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.table_position import has_committed
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import errors, faults
+from pgbridge.bridge.spark.outcome import summary
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bridge.apply.context import Context
-    from bridge.lake.log.local_tables import LocalTables
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.lake.log.local_tables import LocalTables
+    from pgbridge.protocol.lsn import Lsn
 
 
 class BatchUndo:

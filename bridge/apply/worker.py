@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol
 import numpy as np
 import pyarrow as pa
 
-from bridge.apply.next_batch import Growth, NextBatch
-from bridge.apply.suspects import SUSPECTS, Work
-from bridge.batch.batch import Batch
-from bridge.runtime import errors, faults, threads
-from bridge.runtime.observer import BatchReport, Observer
-from protocol.errors import ProtocolError
+from pgbridge.bridge.apply.next_batch import Growth, NextBatch
+from pgbridge.bridge.apply.suspects import SUSPECTS, Work
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.runtime import errors, faults, threads
+from pgbridge.bridge.runtime.observer import BatchReport, Observer
+from pgbridge.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from bridge.apply.context import Context
-    from bridge.batch.batcher import Batcher
-    from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-    from bridge.receive.stream.walreceiver import WalReceiver
-    from bridge.track.progress import Progress
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Item
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.batch.batcher import Batcher
+    from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+    from pgbridge.bridge.receive.stream.walreceiver import WalReceiver
+    from pgbridge.bridge.track.progress import Progress
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.stream.transactions import Item
 
 _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""

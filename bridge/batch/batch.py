@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch import change_schema, routes, row_filters
-from bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
-from bridge.effects.net_effect import NetEffect, net_effect
-from bridge.evolution.tracker import TrackedState
-from bridge.track.spool import LargestRow, SpoolFile, largest_row
-from protocol.codec.messages import LogicalMessage, Relation
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Item, Transaction
+from pgbridge.bridge.batch import change_schema, routes, row_filters
+from pgbridge.bridge.effects.events import INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
+from pgbridge.bridge.effects.net_effect import NetEffect, net_effect
+from pgbridge.bridge.evolution.tracker import TrackedState
+from pgbridge.bridge.track.spool import LargestRow, SpoolFile, largest_row
+from pgbridge.protocol.codec.messages import LogicalMessage, Relation
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bridge.catalog.catalog_rows import ColumnRow
-    from bridge.effects.divided import Spill
-    from bridge.evolution.alterations import Alteration
-    from bridge.runtime.errors import ApplyError
-    from bridge.targets.target import Target, TargetColumn
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.effects.divided import Spill
+    from pgbridge.bridge.evolution.alterations import Alteration
+    from pgbridge.bridge.runtime.errors import ApplyError
+    from pgbridge.bridge.targets.target import Target, TargetColumn
 
 
 @dataclass(slots=True)

@@ -11,28 +11,28 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from bridge.batch.batch import Batch
-from bridge.batch.block_decoder import BlockDecoder
-from bridge.batch.collector import ChangeCollector
-from bridge.batch.decode_block import DecodeBlock, decode_blocks
-from bridge.batch.definitions import Definitions
-from bridge.batch.projection import BlockPositions, Ordinals, keep, kept_positions
-from bridge.batch.routes import Routes, Subscribed, key_of, name_of
-from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
-from bridge.track.spool import CHUNK_BYTES
-from protocol.codec.messages import LogicalMessage, Relation, Truncate
-from protocol.errors import ProtocolError
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.batch.block_decoder import BlockDecoder
+from pgbridge.bridge.batch.collector import ChangeCollector
+from pgbridge.bridge.batch.decode_block import DecodeBlock, decode_blocks
+from pgbridge.bridge.batch.definitions import Definitions
+from pgbridge.bridge.batch.projection import BlockPositions, Ordinals, keep, kept_positions
+from pgbridge.bridge.batch.routes import Routes, Subscribed, key_of, name_of
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from pgbridge.bridge.track.spool import CHUNK_BYTES
+from pgbridge.protocol.codec.messages import LogicalMessage, Relation, Truncate
+from pgbridge.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from bridge.batch.row_filters import Verdicts
-    from bridge.effects.divided import Spill
-    from bridge.evolution.tracker import DefinitionTracker
-    from bridge.publication.tables import PrimaryKey
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Item, Transaction
-    from protocol.values.types import ColumnType
+    from pgbridge.bridge.batch.row_filters import Verdicts
+    from pgbridge.bridge.effects.divided import Spill
+    from pgbridge.bridge.evolution.tracker import DefinitionTracker
+    from pgbridge.bridge.publication.tables import PrimaryKey
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.stream.transactions import Item, Transaction
+    from pgbridge.protocol.values.types import ColumnType
 
 
 class Batcher:

@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch import batch, decode_block, projection, row_filters
-from bridge.batch.collector import ChangeCollector
-from bridge.batch.routes import Routes, Subscribed, key_of, name_of
-from bridge.effects.events import COMMANDS, INSERT, NO_OLD
-from bridge.rowfilter.server_filter import VerdictError
-from bridge.runtime.errors import ApplyContext, ApplyError, TargetError
-from bridge.sqltext.lexer import quote_identifier
-from bridge.targets.target import unrepresentable_hint
-from protocol.bulk.columns import RowMessages
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.errors import ProtocolError, UnrepresentableValue
+from pgbridge.bridge.batch import batch, decode_block, projection, row_filters
+from pgbridge.bridge.batch.collector import ChangeCollector
+from pgbridge.bridge.batch.routes import Routes, Subscribed, key_of, name_of
+from pgbridge.bridge.effects.events import COMMANDS, INSERT, NO_OLD
+from pgbridge.bridge.rowfilter.server_filter import VerdictError
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from pgbridge.bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.targets.target import unrepresentable_hint
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.errors import ProtocolError, UnrepresentableValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from bridge.batch.definitions import Definitions
-    from bridge.batch.range_cut import RangeCut
-    from protocol.codec.messages import Relation
-    from protocol.lsn import Lsn
-    from protocol.values.types import ColumnType
-    from protocol.values.value_array import Bools, Bytes, Ints
+    from pgbridge.bridge.batch.definitions import Definitions
+    from pgbridge.bridge.batch.range_cut import RangeCut
+    from pgbridge.protocol.codec.messages import Relation
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.values.types import ColumnType
+    from pgbridge.protocol.values.value_array import Bools, Bytes, Ints
 
 _KEYLESS_HISTORY = (
     'a history needs a primary key, or a replica identity by an index; or set mode = "changelog" for the table'

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.batch import Renaming, TableChanges, renamed, renaming
-from bridge.effects.events import NO_OLD, TRUNCATE, with_marks
-from bridge.evolution.alterations import AddColumn, Alteration, WidenColumn
-from bridge.runtime.errors import NeedsResync, TargetError
-from bridge.targets.target import TargetColumn, TargetSchema, holds, sql_type, unpublished_column
+from pgbridge.bridge.batch.batch import Renaming, TableChanges, renamed, renaming
+from pgbridge.bridge.effects.events import NO_OLD, TRUNCATE, with_marks
+from pgbridge.bridge.evolution.alterations import AddColumn, Alteration, WidenColumn
+from pgbridge.bridge.runtime.errors import NeedsResync, TargetError
+from pgbridge.bridge.targets.target import TargetColumn, TargetSchema, holds, sql_type, unpublished_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.batch.routes import Subscribed
-    from bridge.effects.divided import Spill
+    from pgbridge.bridge.batch.routes import Subscribed
+    from pgbridge.bridge.effects.divided import Spill
 
 
 @dataclass(slots=True)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bridge.track.spool import CHUNK_BYTES, SpoolFile
-from protocol.bulk.message_array import MessageArray
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Event, Item, Transaction
+from pgbridge.bridge.track.spool import CHUNK_BYTES, SpoolFile
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Event, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from protocol.values.value_array import Ints
+    from pgbridge.protocol.values.value_array import Ints
 
 _BLOCK_ROWS = 200_000
 """Enough rows of each table to be worth the steps of decoding them, and a query of Spark's for their row filters. More

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.batch.routes import Followed, Subscribed, key_of, name_of
-from bridge.evolution.tracker import DefinitionTracker, newly_known
-from bridge.runtime.errors import NeedsResync, OwnColumnError
-from bridge.targets.target import Target, TargetColumn
-from protocol.stream.relations import RelationCache
-from protocol.values.types import ColumnType, Place
+from pgbridge.bridge.batch.routes import Followed, Subscribed, key_of, name_of
+from pgbridge.bridge.evolution.tracker import DefinitionTracker, newly_known
+from pgbridge.bridge.runtime.errors import NeedsResync, OwnColumnError
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.stream.relations import RelationCache
+from pgbridge.protocol.values.types import ColumnType, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bridge.batch.batch import Batch
-    from bridge.batch.collector import ChangeCollector
-    from bridge.evolution.alterations import Alteration
-    from bridge.publication.tables import PrimaryKey
-    from protocol.codec.messages import Relation
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.bridge.batch.collector import ChangeCollector
+    from pgbridge.bridge.evolution.alterations import Alteration
+    from pgbridge.bridge.publication.tables import PrimaryKey
+    from pgbridge.protocol.codec.messages import Relation
 
 
 class RelationColumns(NamedTuple):

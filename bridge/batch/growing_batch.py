@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.collector import concatenated
-from bridge.effects.net_effect import NetEffect, fold, shape_of
-from bridge.evolution.tracker import TrackedState
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.codec.messages import LogicalMessage
+from pgbridge.bridge.batch.collector import concatenated
+from pgbridge.bridge.effects.net_effect import NetEffect, fold, shape_of
+from pgbridge.bridge.evolution.tracker import TrackedState
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.codec.messages import LogicalMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bridge.batch.batch import Batch, TableChanges
-    from protocol.stream.transactions import Events, Transaction
+    from pgbridge.bridge.batch.batch import Batch, TableChanges
+    from pgbridge.protocol.stream.transactions import Events, Transaction
 
 
 _FEW_ROWS = 200_000

@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch import change_schema, routes
-from bridge.targets.target import TargetColumn, widened
-from protocol.codec.messages import Relation, Truncate
-from protocol.lsn import POSTGRES_EPOCH_US
+from pgbridge.bridge.batch import change_schema, routes
+from pgbridge.bridge.targets.target import TargetColumn, widened
+from pgbridge.protocol.codec.messages import Relation, Truncate
+from pgbridge.protocol.lsn import POSTGRES_EPOCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.batch.decode_block import DecodeBlock
-    from protocol.values.types import ColumnType
-    from protocol.values.value_array import Bools, Ints
+    from pgbridge.bridge.batch.decode_block import DecodeBlock
+    from pgbridge.protocol.values.types import ColumnType
+    from pgbridge.protocol.values.value_array import Bools, Ints
 
 
 def from_old_tuples(table: pa.Table) -> pa.Table:

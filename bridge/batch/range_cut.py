@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.row_filters import what_becomes
-from bridge.effects.events import INSERT, NO_OLD, UPDATE
-from bridge.runtime.errors import RangesDiffer
+from pgbridge.bridge.batch.row_filters import what_becomes
+from pgbridge.bridge.effects.events import INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.runtime.errors import RangesDiffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.targets.target import Target
-    from protocol.codec.messages import Relation
-    from protocol.lsn import Lsn
-    from protocol.values.value_array import Bools, Bytes, Ints
+    from pgbridge.bridge.targets.target import Target
+    from pgbridge.protocol.codec.messages import Relation
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.values.value_array import Bools, Bytes, Ints
 
 Bounds = tuple[int, ...] | tuple[bytes, ...]
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from bridge.batch.routes import RenamedTable, Routes, Subscribed, name_of
-from bridge.batch.row_filters import FilterCompiler, RowFilters, ServerFilters
-from bridge.publication.replica_identity import Refusal, missing_partition_key, partition_refusal, refusals_of
-from bridge.publication.routing_then import Parents, PartitionFacts, RoutingThen
-from bridge.publication.tables import CatalogRelation, with_replica_identity
-from bridge.runtime.errors import NeedsResync, PublicationError, TargetError
+from pgbridge.bridge.batch.routes import RenamedTable, Routes, Subscribed, name_of
+from pgbridge.bridge.batch.row_filters import FilterCompiler, RowFilters, ServerFilters
+from pgbridge.bridge.publication.replica_identity import Refusal, missing_partition_key, partition_refusal, refusals_of
+from pgbridge.bridge.publication.routing_then import Parents, PartitionFacts, RoutingThen
+from pgbridge.bridge.publication.tables import CatalogRelation, with_replica_identity
+from pgbridge.bridge.runtime.errors import NeedsResync, PublicationError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.publication.published_table import Entry
-    from bridge.publication.routing import Routing
-    from protocol.codec.messages import Relation
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.publication.published_table import Entry
+    from pgbridge.bridge.publication.routing import Routing
+    from pgbridge.protocol.codec.messages import Relation
+    from pgbridge.protocol.lsn import Lsn
 
 
 class ReappliedRoutes(Routes):

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from bridge.runtime import errors, remedies
+from pgbridge.bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.batch.range_cut import RangeCut
-    from bridge.batch.row_filters import RowFilters, ServerFilters
-    from bridge.evolution.alterations import Alteration
-    from bridge.publication.replica_identity import Refusal
-    from bridge.targets.target import Target
-    from protocol.codec.messages import Relation
-    from protocol.lsn import Lsn
-    from protocol.values.value_array import Bytes
+    from pgbridge.bridge.batch.range_cut import RangeCut
+    from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
+    from pgbridge.bridge.evolution.alterations import Alteration
+    from pgbridge.bridge.publication.replica_identity import Refusal
+    from pgbridge.bridge.targets.target import Target
+    from pgbridge.protocol.codec.messages import Relation
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.values.value_array import Bytes
 
 
 ACTIONS = frozenset({"insert", "update", "delete", "truncate"})

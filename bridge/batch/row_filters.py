@@ -29,22 +29,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.rowfilter.server_filter import ServerFilter, VerdictError
-from protocol.codec.messages import Relation, Tuple, ValueKind
-from protocol.errors import UnrepresentableValue
-from protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.rowfilter.server_filter import ServerFilter, VerdictError
+from pgbridge.protocol.codec.messages import Relation, Tuple, ValueKind
+from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Column
 
-    from bridge.publication.published_table import Entry
-    from bridge.targets.target import TargetColumn
-    from protocol.bulk.columns import RowMessages
-    from protocol.values.types import ColumnType
-    from protocol.values.value_array import Bools, Bytes, Ints
+    from pgbridge.bridge.publication.published_table import Entry
+    from pgbridge.bridge.targets.target import TargetColumn
+    from pgbridge.protocol.bulk.columns import RowMessages
+    from pgbridge.protocol.values.types import ColumnType
+    from pgbridge.protocol.values.value_array import Bools, Bytes, Ints
 
 
 class RowFilter(Protocol):

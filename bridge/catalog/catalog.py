@@ -19,12 +19,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bridge.catalog import catalog_rows, commits, schema
-from bridge.catalog.catalog_rows import AHEAD_OF_2, REL_COLUMNS, REL_VALUES, BatchIntent, ColumnRow, PreparedRow, RelRow
-from bridge.catalog.database import Database
-from bridge.runtime.errors import StateError
-from bridge.runtime.threads import Together
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import catalog_rows, commits, schema
+from pgbridge.bridge.catalog.catalog_rows import (
+    AHEAD_OF_2,
+    REL_COLUMNS,
+    REL_VALUES,
+    BatchIntent,
+    ColumnRow,
+    PreparedRow,
+    RelRow,
+)
+from pgbridge.bridge.catalog.database import Database
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime.threads import Together
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3

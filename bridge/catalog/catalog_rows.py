@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 SYNC: Final = ":sync"
 """Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""

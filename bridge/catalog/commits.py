@@ -12,14 +12,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from bridge.catalog import catalog_rows, schema
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import catalog_rows, schema
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from bridge.catalog.database import Transactions
+    from pgbridge.bridge.catalog.database import Transactions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import sync_name
-from bridge.runtime.errors import StateError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Sequence
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
 
 _OF_TABLE = "subscription = ? AND namespace = ? AND name = ?"
 

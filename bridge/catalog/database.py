@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bridge.runtime import remedies
-from bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,16 +10,16 @@ import json
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.publication.catalog_picture import Name, TablePicture, from_json, to_json
-from bridge.publication.differences import Comparison, Difference
-from bridge.publication.routing_then import Former
-from protocol.values.pg_type import TypeInfo
+from pgbridge.bridge.publication.catalog_picture import Name, TablePicture, from_json, to_json
+from pgbridge.bridge.publication.differences import Comparison, Difference
+from pgbridge.bridge.publication.routing_then import Former
+from pgbridge.protocol.values.pg_type import TypeInfo
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)

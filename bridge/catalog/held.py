@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.track.position import Held, Position, ServerHistory
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.track.position import Held, Position, ServerHistory
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
 
 
 def held(catalog: Catalog, name: str) -> Held | None:

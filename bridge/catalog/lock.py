@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-from bridge.runtime import errors, log
+from pgbridge.bridge.runtime import errors, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog import Catalog, boot_id
+from pgbridge.bridge.catalog.catalog import Catalog, boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

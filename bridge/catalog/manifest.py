@@ -13,14 +13,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow, sync_name
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow, sync_name
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping
 
-    from bridge.catalog.database import Transactions
+    from pgbridge.bridge.catalog.database import Transactions
 
 _COLUMNS: Final = {
     "subscription": (

@@ -19,8 +19,8 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import CopyRow
-from bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError, StreamError
+from pgbridge.bridge.catalog.catalog_rows import CopyRow
+from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError, StreamError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.protocol.lsn import Lsn
 
     Name = tuple[str, str]
 

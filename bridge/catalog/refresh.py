@@ -10,17 +10,25 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog import copied_ranges
-from bridge.catalog.catalog_rows import AHEAD_OF_2, FOLLOWS_STREAM, REL_COLUMNS, REL_VALUES, SYNC, RelRow, sync_name
-from bridge.catalog.followed import forget
-from bridge.runtime.errors import StateError
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog import copied_ranges
+from pgbridge.bridge.catalog.catalog_rows import (
+    AHEAD_OF_2,
+    FOLLOWS_STREAM,
+    REL_COLUMNS,
+    REL_VALUES,
+    SYNC,
+    RelRow,
+    sync_name,
+)
+from pgbridge.bridge.catalog.followed import forget
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Sequence
 
-    from bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog import Catalog
 
 DROPPING = "dropping"
 """The `slot_state` of a slot that is no longer needed; the row stays until the slot is dropped."""

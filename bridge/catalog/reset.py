@@ -9,19 +9,19 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from bridge.catalog import commits, refresh
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.held import ahead_of_origin
-from bridge.runtime.errors import StateError
-from bridge.track.spool import spool_folder
+from pgbridge.bridge.catalog import commits, refresh
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.catalog.held import ahead_of_origin
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.track.position import ServerHistory
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.track.position import ServerHistory
+    from pgbridge.protocol.lsn import Lsn
 
 _OF_A_LIFE = (
     *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.catalog import manifest
-from bridge.runtime.errors import StateError
+from pgbridge.bridge.catalog import manifest
+from pgbridge.bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     import sqlite3

@@ -6,13 +6,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.catalog.database import Transactions
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.catalog.database import Transactions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bridge.runtime.errors import BridgeError
+    from pgbridge.bridge.runtime.errors import BridgeError
 
 
 class Level(StrEnum):

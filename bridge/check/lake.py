@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.check.finding import Finding, failed, failure, passed, warning
-from bridge.lake.ddl import find_namespace
-from bridge.runtime.errors import BridgeError, OwnColumnError
-from bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
-from bridge.spark.launch import Launch
-from bridge.spark.session import driver_for
-from bridge.targets.filled import Filling, check_filled, filled_columns
-from bridge.targets.location import sql_name
+from pgbridge.bridge.check.finding import Finding, failed, failure, passed, warning
+from pgbridge.bridge.lake.ddl import find_namespace
+from pgbridge.bridge.runtime.errors import BridgeError, OwnColumnError
+from pgbridge.bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
+from pgbridge.bridge.spark.launch import Launch
+from pgbridge.bridge.spark.session import driver_for
+from pgbridge.bridge.targets.filled import Filling, check_filled, filled_columns
+from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.config.config import Spark
+    from pgbridge.bridge.config.config import Spark
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")

@@ -17,17 +17,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bridge.check.finding import Finding, Level, failed, failure, passed, warning
-from bridge.commands.status import size_text
-from bridge.monitor.server import cannot_listen, read_token
-from bridge.runtime import errors, http_address, process, remedies
-from bridge.spark.launch import names_address
+from pgbridge.bridge.check.finding import Finding, Level, failed, failure, passed, warning
+from pgbridge.bridge.commands.status import size_text
+from pgbridge.bridge.monitor.server import cannot_listen, read_token
+from pgbridge.bridge.runtime import errors, http_address, process, remedies
+from pgbridge.bridge.spark.launch import names_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bridge.config.config import Http
-    from bridge.spark.driver import Conf, Driver
+    from pgbridge.bridge.config.config import Http
+    from pgbridge.bridge.spark.driver import Conf, Driver
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20
 _OTHERS_READ, _EVERYBODY = 0o044, 0o007

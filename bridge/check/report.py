@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-import sql
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import is_running
-from bridge.check import lake, machine
-from bridge.check.finding import Finding, Level, exit_code, failed
-from bridge.check.subscription import Known, check_subscription, is_enabled, others_need
-from bridge.lake.log.local_log import local_folder
-from bridge.receive.connection import has_password, login
-from bridge.receive.publisher import Publisher, quoted_name, quoted_table
-from bridge.runtime import errors, process
-from bridge.spark.session import driver_for
+from pgbridge import sql
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.lock import is_running
+from pgbridge.bridge.check import lake, machine
+from pgbridge.bridge.check.finding import Finding, Level, exit_code, failed
+from pgbridge.bridge.check.subscription import Known, check_subscription, is_enabled, others_need
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.receive.connection import has_password, login
+from pgbridge.bridge.receive.publisher import Publisher, quoted_name, quoted_table
+from pgbridge.bridge.runtime import errors, process
+from pgbridge.bridge.spark.session import driver_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.config.config import Config, Subscription
 
 
 def collect(

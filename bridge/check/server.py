@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from bridge.check.finding import PROVIDERS, Finding, failed, failure, passed, warning
-from bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
-from bridge.receive.server_facts import OpenTransaction, Security, ServerFacts, is_synchronous
-from bridge.receive.slot import check_slot
-from bridge.runtime.errors import PublisherError
-from bridge.sync.start import foreign_slot
+from pgbridge.bridge.check.finding import PROVIDERS, Finding, failed, failure, passed, warning
+from pgbridge.bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
+from pgbridge.bridge.receive.server_facts import OpenTransaction, Security, ServerFacts, is_synchronous
+from pgbridge.bridge.receive.slot import check_slot
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.sync.start import foreign_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.receive.slot_status import SlotStatus
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.receive.slot_status import SlotStatus
+    from pgbridge.protocol.lsn import Lsn
 
 _STANDBY_VERSION = 160000
 _SMALL_KEEP_MB = 1024

@@ -11,39 +11,39 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge.apply.published import unpublished
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.catalog.held import held
-from bridge.check.finding import Finding, Level, failed, passed, warning
-from bridge.check.lake import check_target
-from bridge.check.server import Expected, Needs, check_server, check_slot_state
-from bridge.check.tables import check_tables
-from bridge.lake.changes.verdicts import EntryFilterCompiler
-from bridge.lake.forms import check_new_table
-from bridge.lake.log.local_log import local_folder, real_location
-from bridge.publication.definitions import load_optional
-from bridge.receive import connection, publications
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher, missing_message, quoted_name
-from bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
-from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.runtime import errors, remedies
-from bridge.runtime.warehouse import unsupported_name
-from bridge.sync import made_tables, start
-from bridge.sync.catalog_look import CatalogLook
-from bridge.sync.server_check import refused_by
-from bridge.targets.location import table_location
-from protocol.values.types import resolve
+from pgbridge.bridge.apply.published import unpublished
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.held import held
+from pgbridge.bridge.check.finding import Finding, Level, failed, passed, warning
+from pgbridge.bridge.check.lake import check_target
+from pgbridge.bridge.check.server import Expected, Needs, check_server, check_slot_state
+from pgbridge.bridge.check.tables import check_tables
+from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
+from pgbridge.bridge.lake.forms import check_new_table
+from pgbridge.bridge.lake.log.local_log import local_folder, real_location
+from pgbridge.bridge.publication.definitions import load_optional
+from pgbridge.bridge.receive import connection, publications
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name
+from pgbridge.bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
+from pgbridge.bridge.receive.stream.pgoutput_options import pgoutput_options
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.runtime.warehouse import unsupported_name
+from pgbridge.bridge.sync import made_tables, start
+from pgbridge.bridge.sync.catalog_look import CatalogLook
+from pgbridge.bridge.sync.server_check import refused_by
+from pgbridge.bridge.targets.location import table_location
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.publication.published_table import PublishedTable
-    from bridge.publication.reapply import Applied
-    from protocol.values.pg_type import TypeInfo
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.reapply import Applied
+    from pgbridge.protocol.values.pg_type import TypeInfo
 
 _DEFINITIONS = "publication_definitions"
 _TEXT_OIDS = frozenset({18, 19, 25, 1042, 1043})  # "char", name, text, bpchar, varchar

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.check.finding import Finding, failure, passed, warning
-from bridge.publication.published_table import PublishedTable, unsupported_table
-from bridge.receive import publisher, server_facts
+from pgbridge.bridge.check.finding import Finding, failure, passed, warning
+from pgbridge.bridge.publication.published_table import PublishedTable, unsupported_table
+from pgbridge.bridge.receive import publisher, server_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,14 +6,14 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import catalog_rows, lock, notes
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.runtime import errors, remedies
-from bridge.track.progress import parse_skip_lsn
+from pgbridge.bridge.catalog import catalog_rows, lock, notes
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.track.progress import parse_skip_lsn
 
 if TYPE_CHECKING:
-    from bridge.commands.state import State
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.commands.state import State
+    from pgbridge.bridge.config.config import Config, Subscription
 
 _PATIENCE_S: Final = 5.0
 """How long DISABLE waits for a worker to see it: one that pauses looks each second. An ENABLE before that would leave

@@ -8,10 +8,10 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bridge.config import config
-from bridge.receive.connection import has_password
-from bridge.runtime.errors import ConfigError
-from bridge.targets.location import table_location
+from pgbridge.bridge.config import config
+from pgbridge.bridge.receive.connection import has_password
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.targets.location import table_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

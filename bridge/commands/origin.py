@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from bridge.catalog.lock import STOP_FIRST, locked
-from bridge.catalog.reset import check_finished, follow
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection, check_slot
-from bridge.runtime import remedies
-from bridge.runtime.errors import BridgeError, PublisherError, SkipError, StateError
-from bridge.track.progress import given_lsn
+from pgbridge.bridge.catalog.lock import STOP_FIRST, locked
+from pgbridge.bridge.catalog.reset import check_finished, follow
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import BridgeError, PublisherError, SkipError, StateError
+from pgbridge.bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Config, Subscription
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Config, Subscription
+    from pgbridge.protocol.lsn import Lsn
 
 
 def collect(subscriptions: Iterable[Subscription], catalog: Catalog) -> dict[str, Any]:

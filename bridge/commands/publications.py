@@ -8,19 +8,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bridge.config.each_subscription import each
-from bridge.publication import published_table, reapply
-from bridge.publication.definitions import load_optional
-from bridge.publication.publication import ACTIONS, DML, Publication, render as statements
-from bridge.receive.publications import apply_publications, read_publications
-from bridge.receive.publisher import Publisher, missing_message
-from bridge.runtime.errors import BridgeError, PublisherError
+from pgbridge.bridge.config.each_subscription import each
+from pgbridge.bridge.publication import published_table, reapply
+from pgbridge.bridge.publication.definitions import load_optional
+from pgbridge.bridge.publication.publication import ACTIONS, DML, Publication, render as statements
+from pgbridge.bridge.receive.publications import apply_publications, read_publications
+from pgbridge.bridge.receive.publisher import Publisher, missing_message
+from pgbridge.bridge.runtime.errors import BridgeError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bridge.config.config import Subscription
-    from bridge.publication.routing import Routing
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.routing import Routing
 
 
 def collect(subscriptions: Iterable[Subscription]) -> dict[str, Any]:

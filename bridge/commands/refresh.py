@@ -11,22 +11,22 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from bridge.catalog import catalog_rows, lock, maintenance, refresh, reset
-from bridge.commands.alter import has_stopped
-from bridge.publication.definitions import load_optional
-from bridge.publication.published_table import PublishedTable, Unsupported, unsupported_tables
-from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import Publisher, missing_message
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime import errors, remedies
-from bridge.sync.refresh import Plan, plan
+from pgbridge.bridge.catalog import catalog_rows, lock, maintenance, refresh, reset
+from pgbridge.bridge.commands.alter import has_stopped
+from pgbridge.bridge.publication.definitions import load_optional
+from pgbridge.bridge.publication.published_table import PublishedTable, Unsupported, unsupported_tables
+from pgbridge.bridge.receive.publications import apply_publications
+from pgbridge.bridge.receive.publisher import Publisher, missing_message
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.sync.refresh import Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.commands.state import State
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.commands.state import State
+    from pgbridge.bridge.config.config import Subscription
 
 
 def ask(

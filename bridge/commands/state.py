@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import is_running
-from bridge.config import config
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.lock import is_running
+from pgbridge.bridge.config import config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,14 +19,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from bridge.catalog.catalog_rows import CopyRow
-from bridge.commands.state import opened
-from bridge.monitor.document import StatusDocument, collect
-from bridge.publication.differences import KINDS
-from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime import errors, log
-from bridge.runtime.supervisor import interruptible
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import CopyRow
+from pgbridge.bridge.commands.state import opened
+from pgbridge.bridge.monitor.document import StatusDocument, collect
+from pgbridge.bridge.publication.differences import KINDS
+from pgbridge.bridge.receive.slot_watch import ServerSlots
+from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.runtime.supervisor import interruptible
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

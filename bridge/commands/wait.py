@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import refresh
-from bridge.catalog.lock import is_running
-from bridge.monitor.document import tables_of
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot_status import sent_up_to
-from bridge.runtime.errors import StateError
-from bridge.track.progress import given_lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.lock import is_running
+from pgbridge.bridge.monitor.document import tables_of
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot_status import sent_up_to
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.commands.state import State
-    from bridge.config.config import Subscription
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.commands.state import State
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.protocol.lsn import Lsn
 
 _LOOK_EVERY_S: Final = 0.05
 

@@ -23,12 +23,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bridge.config.explain import explain, toml
-from bridge.config.spark_master import check_master, heap_bytes
-from bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
-from bridge.publication import definitions
-from bridge.runtime import errors, http_address, remedies
-from bridge.runtime.warehouse import FORGETS, IMPLEMENTATION, NO_LAYOUT, PREFIX, CatalogWarehouse, Layout, forgets
+from pgbridge.bridge.config.explain import explain, toml
+from pgbridge.bridge.config.spark_master import check_master, heap_bytes
+from pgbridge.bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
+from pgbridge.bridge.publication import definitions
+from pgbridge.bridge.runtime import errors, http_address, remedies
+from pgbridge.bridge.runtime.warehouse import (
+    FORGETS,
+    IMPLEMENTATION,
+    NO_LAYOUT,
+    PREFIX,
+    CatalogWarehouse,
+    Layout,
+    forgets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

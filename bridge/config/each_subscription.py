@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from bridge.runtime.errors import BridgeError, SparkLost
+from pgbridge.bridge.runtime.errors import BridgeError, SparkLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.config.config import Subscription
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bridge.config.explain import toml
-from bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
+from pgbridge.bridge.config.explain import toml
+from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from bridge.runtime import errors, remedies
+from pgbridge.bridge.runtime import errors, remedies
 
 ACCOUNT_NAME: Final = "pgbridge-postgres"
 """The OS user that runs servers if we are root; created with `useradd --system` if it does not exist."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from psycopg.conninfo import make_conninfo
 
-from bridge.demo.programs import Account, EmbeddedPostgresError, Programs
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.demo.programs import Account, EmbeddedPostgresError, Programs
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

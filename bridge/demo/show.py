@@ -21,16 +21,16 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.commands.status import overview, size_text, tables
-from bridge.config import config
-from bridge.demo.server import EmbeddedPostgres
-from bridge.demo.subscriber import Child, DemoFolder
-from bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
-from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime import errors, threads
-from bridge.runtime.supervisor import EXIT_AT_ONCE, interruptible
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.commands.status import overview, size_text, tables
+from pgbridge.bridge.config import config
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.subscriber import Child, DemoFolder
+from pgbridge.bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
+from pgbridge.bridge.receive.slot_watch import ServerSlots
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.runtime.supervisor import EXIT_AT_ONCE, interruptible
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime import errors, threads
+from pgbridge.bridge.runtime import errors, threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,6 @@ class DemoFolder:
         self.config_file.write_text(text, encoding="utf-8")
 
 
-_PROGRAM: Final = __name__.removesuffix(".demo.subscriber")  # in a wheel the package has another name
 _STOP_S = 60.0  # a batch under way is finished, and Spark is stopped
 _LOG_LINES: Final = 15
 
@@ -137,7 +136,7 @@ class Child(threads.Closing):
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _PROGRAM, command, "--config", config_file],
+                [sys.executable, "-m", "pgbridge", command, "--config", config_file],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
-from bridge.effects.events import UPDATE
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
+from pgbridge.bridge.effects.events import UPDATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

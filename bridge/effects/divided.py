@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.events import INSERT, NO_OLD, moved_rows
-from bridge.effects.net_effect import NetEffect, Shape, net_effect
-from bridge.runtime.errors import StateError
+from pgbridge.bridge.effects.events import INSERT, NO_OLD, moved_rows
+from pgbridge.bridge.effects.net_effect import NetEffect, Shape, net_effect
+from pgbridge.bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
-from bridge.effects.events import DELETE, DELETED, INSERT, INSERTED, NO_OLD, UPDATED
-from bridge.effects.net_effect import COLUMNS
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
+from pgbridge.bridge.effects.events import DELETE, DELETED, INSERT, INSERTED, NO_OLD, UPDATED
+from pgbridge.bridge.effects.net_effect import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.events import BEGINS, key_codes
+from pgbridge.bridge.effects.events import BEGINS, key_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.events import BEGINS, INSERTED, events, key_codes, with_marks
+from pgbridge.bridge.effects.events import BEGINS, INSERTED, events, key_codes, with_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

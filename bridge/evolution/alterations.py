@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import ColumnType, Kind
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

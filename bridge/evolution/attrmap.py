@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.catalog.catalog_rows import ColumnRow
-    from bridge.publication.tables import Attribute
-    from protocol.codec.messages import Column
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.publication.tables import Attribute
+    from pgbridge.protocol.codec.messages import Column
 
 _NAME, _NAME_NOW, _TYPE = 1000, 1050, 100
 """Scores of a matching name (known before; in the catalog) and of a matching type. Any name outweighs all types."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import (
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.alterations import (
     AddColumn,
     Alteration,
     RenameColumn,
@@ -26,10 +26,10 @@ from bridge.evolution.alterations import (
     declared,
     keeps_values,
 )
-from bridge.evolution.attrmap import Alignment, Match, align, without_number
-from bridge.publication.published_table import folded, unsupported
-from bridge.runtime.errors import NeedsResync
-from bridge.targets.target import (
+from pgbridge.bridge.evolution.attrmap import Alignment, Match, align, without_number
+from pgbridge.bridge.publication.published_table import folded, unsupported
+from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.bridge.targets.target import (
     TargetColumn,
     TargetSchema,
     sql_type,
@@ -37,16 +37,16 @@ from bridge.targets.target import (
     unrepresentable_hint,
     variant_field,
 )
-from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.values.types import ColumnType, Place
+from pgbridge.protocol.errors import ProtocolError, UnrepresentableValue
+from pgbridge.protocol.values.types import ColumnType, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
-    from bridge.publication.tables import Attribute
-    from protocol.codec.messages import Column
+    from pgbridge.bridge.publication.tables import Attribute
+    from pgbridge.protocol.codec.messages import Column
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,21 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.plan import Definition, Plan, plan
-from bridge.runtime import remedies
-from protocol.bulk.columns import RowMessages
-from protocol.codec import messages, pgoutput
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.plan import Definition, Plan, plan
+from pgbridge.bridge.runtime import remedies
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec import messages, pgoutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from bridge.publication.published_table import PublishedTable
-    from bridge.publication.tables import Attribute
-    from bridge.targets.target import Target, TargetSchema
-    from protocol.values.types import ColumnType
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.tables import Attribute
+    from pgbridge.bridge.targets.target import Target, TargetSchema
+    from pgbridge.protocol.values.types import ColumnType
 
 
 class TrackedState(NamedTuple):

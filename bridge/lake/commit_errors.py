@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.conflicts import SHOWN_CHARACTERS, Conflict
-from bridge.effects.events import COMMANDS
-from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
-from bridge.spark.outcome import constraint_hint, executor_hint, is_lost, store_hint, summary
+from pgbridge.bridge.effects.conflicts import SHOWN_CHARACTERS, Conflict
+from pgbridge.bridge.effects.events import COMMANDS
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+from pgbridge.bridge.spark.outcome import constraint_hint, executor_hint, is_lost, store_hint, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bridge.batch.batch import Batch, TableChanges
+    from pgbridge.bridge.batch.batch import Batch, TableChanges
 
 _CONFLICT: Final = "pgbridge_conflict"
 

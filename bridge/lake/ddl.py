@@ -20,22 +20,30 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import DataType, StructType
 
-from bridge.batch.change_schema import NEW, OLD, UNCHANGED
-from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn, fills, renamings, variants
-from bridge.lake.commit_errors import literal
-from bridge.lake.location import knows_catalog, layout_of
-from bridge.lake.retry import retry_commit
-from bridge.lake.schema import METADATA, spark_type, table_properties
-from bridge.lake.source import as_frame
-from bridge.lake.table import schema_of, table_version
-from bridge.lake.table_facts import CREATED
-from bridge.runtime import faults
-from bridge.runtime.errors import StoreError, TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, summary
-from bridge.spark.settings import CHECKPOINT_INTERVAL
-from bridge.targets.location import catalog_parts, quoted, sql_name
-from bridge.targets.target import Mode, layout_properties
+from pgbridge.bridge.batch.change_schema import NEW, OLD, UNCHANGED
+from pgbridge.bridge.evolution.alterations import (
+    AddColumn,
+    Alteration,
+    RenameColumn,
+    WidenColumn,
+    fills,
+    renamings,
+    variants,
+)
+from pgbridge.bridge.lake.commit_errors import literal
+from pgbridge.bridge.lake.location import knows_catalog, layout_of
+from pgbridge.bridge.lake.retry import retry_commit
+from pgbridge.bridge.lake.schema import METADATA, spark_type, table_properties
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.lake.table import schema_of, table_version
+from pgbridge.bridge.lake.table_facts import CREATED
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import StoreError, TargetError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, summary
+from pgbridge.bridge.spark.settings import CHECKPOINT_INTERVAL
+from pgbridge.bridge.targets.location import catalog_parts, quoted, sql_name
+from pgbridge.bridge.targets.target import Mode, layout_properties
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

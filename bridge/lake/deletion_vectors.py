@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bridge.spark.session import java_class, scala_object
+from pgbridge.bridge.spark.session import java_class, scala_object
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as spark_types
 
-from bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
-from bridge.lake.schema import spark_schema, spark_type, target_schema_of
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.location import quoted
-from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout
-from protocol.values.types import Place
+from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
+from pgbridge.bridge.lake.schema import spark_schema, spark_type, target_schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout
+from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake.log.local_log import identity, local_folder
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import SPARK_CATALOG, Layout
-from bridge.spark.session import driver_of, java_class
-from bridge.targets.filled import Filling, filled_columns
-from bridge.targets.location import catalog_parts, sql_name
+from pgbridge.bridge.lake.log.local_log import identity, local_folder
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import SPARK_CATALOG, Layout
+from pgbridge.bridge.spark.session import driver_of, java_class
+from pgbridge.bridge.targets.filled import Filling, filled_columns
+from pgbridge.bridge.targets.location import catalog_parts, sql_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

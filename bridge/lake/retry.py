@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql import DataFrame, functions as F
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from bridge.lake.commit_errors import error_object
-from bridge.runtime import errors, log as logs
-from bridge.spark.outcome import is_concurrent
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.lake.commit_errors import error_object
+from pgbridge.bridge.runtime import errors, log as logs
+from pgbridge.bridge.spark.outcome import is_concurrent
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

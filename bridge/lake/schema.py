@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F, types as spark_types
 from pyspark.sql.types import StructType, VariantType
 
-from bridge.targets.location import quoted
-from bridge.targets.target import TargetColumn, TargetField, TargetSchema, variant_field
-from protocol.values.types import Place
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.bridge.targets.target import TargetColumn, TargetField, TargetSchema, variant_field
+from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bridge.lake.location import place_of
-from bridge.lake.log.local_log import folder_uri, local_folder
-from bridge.runtime.errors import TargetError
-from bridge.spark.outcome import SPARK_ERRORS, executor_hint, is_lost, summary
-from bridge.spark.session import driver_of
-from bridge.targets.location import catalog_parts
+from pgbridge.bridge.lake.location import place_of
+from pgbridge.bridge.lake.log.local_log import folder_uri, local_folder
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, executor_hint, is_lost, summary
+from pgbridge.bridge.spark.session import driver_of
+from pgbridge.bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,9 +26,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType, StructType, VariantType
 
-from bridge.lake.log.local_log import folder_uri
-from bridge.lake.schema import spark_schema
-from bridge.spark.session import driver_of
+from pgbridge.bridge.lake.log.local_log import folder_uri
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.spark.session import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

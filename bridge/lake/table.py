@@ -8,18 +8,18 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from bridge.lake import forms, location
-from bridge.runtime.errors import StoreError, TargetError
-from bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, store_hint, summary
-from bridge.targets.location import catalog_parts, sql_name
-from protocol.values.types import Place
+from pgbridge.bridge.lake import forms, location
+from pgbridge.bridge.runtime.errors import StoreError, TargetError
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, store_hint, summary
+from pgbridge.bridge.targets.location import catalog_parts, sql_name
+from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pyspark.sql import Row, SparkSession
 
-    from bridge.targets.target import Mode, TargetSchema
+    from pgbridge.bridge.targets.target import Mode, TargetSchema
 
 _T = TypeVar("_T")
 

@@ -9,9 +9,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.effects.kept import Kept
-from bridge.lake.log.local_log import checksum_of, latest_version, log_of
-from bridge.targets.location import sql_name
+from pgbridge.bridge.effects.kept import Kept
+from pgbridge.bridge.lake.log.local_log import checksum_of, latest_version, log_of
+from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.effects.row_places import RowPlaces
+    from pgbridge.bridge.effects.row_places import RowPlaces
 
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""

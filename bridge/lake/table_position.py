@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from bridge.lake import location, table
-from bridge.lake.log.history import Commit, History
-from bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
-from bridge.runtime.errors import TargetError
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.lake import location, table
+from pgbridge.bridge.lake.log.history import Commit, History
+from pgbridge.bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.catalog.catalog_rows import SubscriptionRow
-    from bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
 
 _LOOKED_AT = 4
 """The last commit is mostly the subscription's own; else an OPTIMIZE, or another writer's."""

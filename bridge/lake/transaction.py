@@ -17,21 +17,21 @@ from urllib.parse import unquote
 
 from pyspark.sql.types import DataType, StructType
 
-from bridge.effects.kept import TableVersion
-from bridge.lake.deletion_vectors import DeletionVectors
-from bridge.lake.log.local_log import entry_of, identity, last_transaction, local_folder, whole_overwrite
-from bridge.lake.log.stamp import delta_transaction, stamp_of
-from bridge.lake.table_facts import TableFacts
-from bridge.spark.session import driver_of, java_class, scala_object
-from bridge.targets.location import catalog_parts
+from pgbridge.bridge.effects.kept import TableVersion
+from pgbridge.bridge.lake.deletion_vectors import DeletionVectors
+from pgbridge.bridge.lake.log.local_log import entry_of, identity, last_transaction, local_folder, whole_overwrite
+from pgbridge.bridge.lake.log.stamp import delta_transaction, stamp_of
+from pgbridge.bridge.lake.table_facts import TableFacts
+from pgbridge.bridge.spark.session import driver_of, java_class, scala_object
+from pgbridge.bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.effects.row_places import Ints
-    from bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.effects.row_places import Ints
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake import location, table, transaction
-from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.lake.transaction import MergeCounts, Transaction
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.location import catalog_parts, quoted, sql_name
+from pgbridge.bridge.lake import location, table, transaction
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.bridge.lake.transaction import MergeCounts, Transaction
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.targets.location import catalog_parts, quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

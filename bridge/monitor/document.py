@@ -10,20 +10,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict
 
-from bridge.catalog import followed, maintenance, notes, verified
-from bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow, sync_name
-from bridge.receive.slot_status import SlotHealth, concern
-from bridge.receive.slot_watch import ServerSlots
-from bridge.runtime import remedies
-from bridge.runtime.errors import HINT
+from pgbridge.bridge.catalog import followed, maintenance, notes, verified
+from pgbridge.bridge.catalog.catalog_rows import CopyRow, ErrorRow, RelRow, SubscriptionRow, sync_name
+from pgbridge.bridge.receive.slot_status import SlotHealth, concern
+from pgbridge.bridge.receive.slot_watch import ServerSlots
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import HINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Config, Subscription
-    from bridge.monitor.observations import Observations
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Config, Subscription
+    from pgbridge.bridge.monitor.observations import Observations
+    from pgbridge.protocol.lsn import Lsn
 
 _FOLLOWS: Final = frozenset({"streaming", "copying"})
 _LAG_TOO_HIGH_S: Final = 300

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Histogram
 
-from bridge.runtime.observer import BatchReport, Observer
-from protocol.lsn import POSTGRES_EPOCH_S, Lsn
+from pgbridge.bridge.runtime.observer import BatchReport, Observer
+from pgbridge.protocol.lsn import POSTGRES_EPOCH_S, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

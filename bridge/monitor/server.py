@@ -26,17 +26,17 @@ from pathlib import Path
 from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.monitor.document import not_ready
-from bridge.monitor.view import Sources, View, exposition
-from bridge.runtime import http_address, log, threads
-from bridge.runtime.errors import ConfigError, StateError
-from bridge.runtime.observer import Observer
+from pgbridge.bridge.monitor.document import not_ready
+from pgbridge.bridge.monitor.view import Sources, View, exposition
+from pgbridge.bridge.runtime import http_address, log, threads
+from pgbridge.bridge.runtime.errors import ConfigError, StateError
+from pgbridge.bridge.runtime.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Http
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Http
 
 TURN_LIMIT_S: Final = 30.0
 """A daemon whose main loop has not turned for so long is not alive. It turns twice a second; starting Spark counts."""

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from bridge.monitor.document import SlotStatus, SubscriptionStatus, lag_bytes, subscription_status
-from bridge.monitor.observations import Observations
-from bridge.publication.differences import KINDS
-from bridge.runtime import __version__, errors
-from protocol.lsn import Lsn
+from pgbridge.bridge.monitor.document import SlotStatus, SubscriptionStatus, lag_bytes, subscription_status
+from pgbridge.bridge.monitor.observations import Observations
+from pgbridge.bridge.publication.differences import KINDS
+from pgbridge.bridge.runtime import __version__, errors
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Config
-    from bridge.receive.slot_status import SlotHealth
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Config
+    from pgbridge.bridge.receive.slot_status import SlotHealth
 
 
 class Heap(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bridge.publication.routing_then import Former
+from pgbridge.bridge.publication.routing_then import Former
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

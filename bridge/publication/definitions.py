@@ -11,10 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from bridge.publication.publication import DEFAULT_SCHEMA, OptionError, Publication, PublicationTable, options_of
-from bridge.runtime.errors import ConfigError
-from bridge.sqltext.lexer import Kind, Token, tokens
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.publication.publication import (
+    DEFAULT_SCHEMA,
+    OptionError,
+    Publication,
+    PublicationTable,
+    options_of,
+)
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.sqltext.lexer import Kind, Token, tokens
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

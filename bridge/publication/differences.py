@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.publication.catalog_picture import ACTIONS, CatalogPicture, Name, TablePicture, TypeInUse
-from bridge.publication.routing_then import Former
+from pgbridge.bridge.publication.catalog_picture import ACTIONS, CatalogPicture, Name, TablePicture, TypeInUse
+from pgbridge.bridge.publication.routing_then import Former
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

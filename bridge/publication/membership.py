@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from bridge.publication.publication import Publication, PublicationTable
-    from bridge.publication.tables import CatalogRelation, Relations
+    from pgbridge.bridge.publication.publication import Publication, PublicationTable
+    from pgbridge.bridge.publication.tables import CatalogRelation, Relations
 
     Name = tuple[str, str]
 

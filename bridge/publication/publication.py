@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, get_args
 
-from bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

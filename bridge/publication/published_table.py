@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.errors import PublicationError
-from bridge.runtime.warehouse import unsupported_name
-from bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.runtime.errors import PublicationError
+from pgbridge.bridge.runtime.warehouse import unsupported_name
+from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.publication.publication import Action
-    from bridge.publication.tables import CatalogColumn, CatalogRelation
+    from pgbridge.bridge.publication.publication import Action
+    from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.publication.publication import ACTIONS, Publication
-from bridge.publication.replica_identity import Refusal, column_names, partition_refusals, refusals
-from bridge.publication.routing import Routing
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.publication import ACTIONS, Publication
+from pgbridge.bridge.publication.replica_identity import Refusal, column_names, partition_refusals, refusals
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from bridge.publication import published_table, tables
+    from pgbridge.bridge.publication import published_table, tables
 
 # --- Whether the server's own publications send everything that the publications of a definitions file need -----------
 # What the server's publications leave out never arrives, and cannot be re-applied.

@@ -13,16 +13,16 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from bridge.publication.routing import Routing, publish_as
-from bridge.sqltext import lexer, parser, syntax
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.publication.routing import Routing, publish_as
+from pgbridge.bridge.sqltext import lexer, parser, syntax
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from bridge.publication.membership import Membership
-    from bridge.publication.published_table import Entry
-    from bridge.publication.tables import CatalogRelation, Relations
+    from pgbridge.bridge.publication.membership import Membership
+    from pgbridge.bridge.publication.published_table import Entry
+    from pgbridge.bridge.publication.tables import CatalogRelation, Relations
 
 GENERATED_VERSION = 180000
 """The first version that checks generated columns against the replica identity."""

@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bridge.publication.membership import Membership, resolve_all
-from bridge.publication.publication import DML, Action, Publication
-from bridge.publication.published_table import Entry, PublishedTable
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.membership import Membership, resolve_all
+from pgbridge.bridge.publication.publication import DML, Action, Publication
+from pgbridge.bridge.publication.published_table import Entry, PublishedTable
+from pgbridge.bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from bridge.publication.tables import CatalogColumn, CatalogRelation, Relations
+    from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation, Relations
 
 
 def publish_as(

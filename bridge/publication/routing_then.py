@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.publication.tables import CatalogRelation, Relations, from_relation_message
+from pgbridge.bridge.publication.tables import CatalogRelation, Relations, from_relation_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.publication.routing import Routing
-    from protocol.codec.messages import Relation
+    from pgbridge.bridge.publication.routing import Routing
+    from pgbridge.protocol.codec.messages import Relation
 
 STILL: Final = 1 << 64
 """An LSN beyond all others, for a partition that was one at the last look."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.codec.messages import Relation
+    from pgbridge.protocol.codec.messages import Relation
 
 
 @dataclass(frozen=True, slots=True)

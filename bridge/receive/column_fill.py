@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
-from bridge.receive.connection import translated
+from pgbridge.bridge.receive.connection import translated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

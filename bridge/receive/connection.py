@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-import sql
-from bridge.receive.readiness import cut_after, readable, shut_down
-from bridge.runtime.errors import ConfigError, PublisherError
+from pgbridge import sql
+from pgbridge.bridge.receive.readiness import cut_after, readable, shut_down
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psycopg
 
-from bridge.receive.readiness import fields_of, readable, server_error, writable
-from protocol.bulk import copy, decode_chunk
-from protocol.bulk.message_array import MessageArray
-from protocol.values.value_array import PADDING, Bytes
+from pgbridge.bridge.receive.readiness import fields_of, readable, server_error, writable
+from pgbridge.protocol.bulk import copy, decode_chunk
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import psycopg
 
-import sql
-from bridge.receive.connection import connect, dictionaries, translated
-from bridge.rowfilter import server_filter
-from bridge.runtime import errors, threads
-from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
-from protocol.codec.messages import Tuple, ValueKind
+from pgbridge import sql
+from pgbridge.bridge.receive.connection import connect, dictionaries, translated
+from pgbridge.bridge.rowfilter import server_filter
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
+from pgbridge.protocol.codec.messages import Tuple, ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.config.config import Subscription
-    from protocol.values.value_array import Bools
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.protocol.values.value_array import Bools
 
 _SETTINGS: Final = {
     "default_transaction_read_only": "on",

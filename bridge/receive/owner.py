@@ -14,16 +14,16 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import recovery_name, tablesync_slot, watch_name
-from bridge.receive.slot_watch import INTERVAL_S, by_server
-from bridge.runtime import errors, threads
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import recovery_name, tablesync_slot, watch_name
+from pgbridge.bridge.receive.slot_watch import INTERVAL_S, by_server
+from pgbridge.bridge.runtime import errors, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.config.config import Subscription
 
 SILENT_S: Final = 20.0
 """So long a stream's status update may take to come, which is sent every second."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from bridge.publication.publication import ACTIONS, Publication, PublicationTable
-from bridge.publication.reapply import Applied, reapply
-from bridge.publication.tables import CatalogColumn, CatalogRelation, Collation, Relations
+from pgbridge.bridge.publication.publication import ACTIONS, Publication, PublicationTable
+from pgbridge.bridge.publication.reapply import Applied, reapply
+from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation, Collation, Relations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bridge.receive.publisher import Publisher
+    from pgbridge.bridge.receive.publisher import Publisher
 
 # --- The tables of the publisher's database, read from its catalog as `bridge.publication.tables` has them ------------
 

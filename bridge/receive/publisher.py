@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.receive import column_fill, connection
-from bridge.receive.slot_status import Slots, SlotStatus, slots_of
-from bridge.runtime.errors import PublisherError
-from bridge.runtime.threads import Closing
-from protocol.lsn import Lsn
-from protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.publication.tables import Attribute, PrimaryKey
+from pgbridge.bridge.receive import column_fill, connection
+from pgbridge.bridge.receive.slot_status import Slots, SlotStatus, slots_of
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.runtime.threads import Closing
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

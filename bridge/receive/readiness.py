@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

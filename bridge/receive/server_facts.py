@@ -10,19 +10,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bridge.receive.connection import connect, read_rows
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime.http_address import is_loopback
-from protocol.values.pg_type import BUILTIN, TypeInfo
-from protocol.values.types import ColumnType, resolve
+from pgbridge.bridge.receive.connection import connect, read_rows
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime.http_address import is_loopback
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
 
-    from bridge.receive.publisher import Publisher
-    from bridge.track.position import ServerHistory
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.track.position import ServerHistory
 
 SETTINGS = (
     "effective_wal_level",

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge.receive.connection import connect, read_rows, translated
-from bridge.runtime import errors, remedies, threads
-from bridge.track.position import Missing, Position, ServerHistory, switch_points
-from protocol.codec.walsender import quote_identifier
-from protocol.lsn import Lsn
+from pgbridge.bridge.receive.connection import connect, read_rows, translated
+from pgbridge.bridge.runtime import errors, remedies, threads
+from pgbridge.bridge.track.position import Missing, Position, ServerHistory, switch_points
+from pgbridge.protocol.codec.walsender import quote_identifier
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bridge.receive.slot_status import SlotStatus
+    from pgbridge.bridge.receive.slot_status import SlotStatus
 
 _LOOK_INTERVAL_S = 0.25
 _CANCEL_TIMEOUT_S = 5.0

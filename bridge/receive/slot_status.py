@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from bridge.runtime import remedies
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime import remedies
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.config.config import Subscription
 
 
 @dataclass(frozen=True, slots=True)

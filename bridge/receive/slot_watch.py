@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
-from bridge.receive.server_facts import is_synchronous
-from bridge.receive.slot import watch_name
-from bridge.receive.slot_status import Moment, SlotHealth, SlotHistory, Slots, concern
-from bridge.runtime import errors, log, threads
+from pgbridge.bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
+from pgbridge.bridge.receive.server_facts import is_synchronous
+from pgbridge.bridge.receive.slot import watch_name
+from pgbridge.bridge.receive.slot_status import Moment, SlotHealth, SlotHistory, Slots, concern
+from pgbridge.bridge.runtime import errors, log, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from bridge.config.config import Subscription
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.protocol.lsn import Lsn
 
 
 def by_server(subscriptions: Sequence[Subscription]) -> dict[str, list[Subscription]]:

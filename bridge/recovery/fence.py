@@ -11,21 +11,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bridge.lake.commit import messages
-from bridge.lake.commit.restore import UndoneBatch, fence_table
-from bridge.lake.log.history import ANY_LSN
-from bridge.lake.log.stamp import COPY_NUMBER_BITS, EPOCH_BITS, TABLES_AT_ONCE
-from bridge.lake.table_position import history_of
-from bridge.runtime import errors
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.commit.restore import UndoneBatch, fence_table
+from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.log.stamp import COPY_NUMBER_BITS, EPOCH_BITS, TABLES_AT_ONCE
+from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.runtime import errors
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
 
-    from bridge.catalog.catalog_rows import RelRow, SubscriptionRow
-    from bridge.catalog.manifest import Manifest
+    from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
+    from pgbridge.bridge.catalog.manifest import Manifest
 
 AT_FIRST: Final = 8
 """Commits of a table that are read at first: the slot is mostly one or two batches behind."""

@@ -24,28 +24,28 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from bridge.catalog import manifest
-from bridge.catalog.catalog import boot_id
-from bridge.catalog.catalog_rows import owner_of
-from bridge.lake import ddl, location, retry, source, writes
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.schema import spark_schema
-from bridge.lake.table import asked, schema_of
-from bridge.lake.table_position import log_commits
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
-from bridge.runtime.threads import Together
-from bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
-from bridge.spark.session import companion
-from bridge.targets.location import own_location, sql_name
+from pgbridge.bridge.catalog import manifest
+from pgbridge.bridge.catalog.catalog import boot_id
+from pgbridge.bridge.catalog.catalog_rows import owner_of
+from pgbridge.bridge.lake import ddl, location, retry, source, writes
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.lake.table import asked, schema_of
+from pgbridge.bridge.lake.table_position import log_commits
+from pgbridge.bridge.runtime import faults, remedies
+from pgbridge.bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
+from pgbridge.bridge.runtime.threads import Together
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
+from pgbridge.bridge.spark.session import companion
+from pgbridge.bridge.targets.location import own_location, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 _SCHEMA: Final = pa.schema(
     [

@@ -19,22 +19,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
-from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.lake.log.local_log import local_folder
-from bridge.lake.log.stamp import TABLES_AT_ONCE
-from bridge.lake.table_position import history_of
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection, check_slot, recovery_name
-from bridge.receive.slot_status import LOST, shown_status
-from bridge.recovery import fence
-from bridge.recovery.manifest_table import origin_of, table_in
-from bridge.runtime import errors, faults, remedies
-from bridge.snapshots.commits_table import commits_in
-from bridge.spark.session import command_session, told
-from bridge.track.spool import SpoolFile, spool_folder
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Ending, Transaction
+from pgbridge.bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE
+from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, recovery_name
+from pgbridge.bridge.receive.slot_status import LOST, shown_status
+from pgbridge.bridge.recovery import fence
+from pgbridge.bridge.recovery.manifest_table import origin_of, table_in
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.spark.session import command_session, told
+from pgbridge.bridge.track.spool import SpoolFile, spool_folder
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Ending, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow
-    from bridge.catalog.manifest import Manifest
-    from bridge.config.config import Config, Subscription
-    from bridge.lake.log.history import Commit
-    from bridge.receive.slot_status import SlotStatus
-    from bridge.track.position import ServerHistory
+    from pgbridge.bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow
+    from pgbridge.bridge.catalog.manifest import Manifest
+    from pgbridge.bridge.config.config import Config, Subscription
+    from pgbridge.bridge.lake.log.history import Commit
+    from pgbridge.bridge.receive.slot_status import SlotStatus
+    from pgbridge.bridge.track.position import ServerHistory
 
 _LOST: Final = "lost"
 """Notes, in a spool file, that it has no changes because they are lost."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import manifest
-from bridge.receive.owner import Owner
-from bridge.receive.slot import ReplicationConnection
-from bridge.recovery.manifest_table import origin_of, table_in
-from bridge.recovery.recover import recovered
-from bridge.runtime import errors, threads
-from bridge.spark.session import told
+from pgbridge.bridge.catalog import manifest
+from pgbridge.bridge.receive.owner import Owner
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.recovery.manifest_table import origin_of, table_in
+from pgbridge.bridge.recovery.recover import recovered
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.spark.session import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 STATE: Final = "standby"
 """The state of a subscription that waits."""

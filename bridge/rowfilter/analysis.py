@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import arrays, casts, comparisons, numbers, translations
-from bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
-from bridge.rowfilter.types import literals, typed
-from bridge.rowfilter.types.encodings import Encoding, check_operator
-from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature, check_builtin, shown
-from bridge.rowfilter.types.typed import COLLATABLE, UNKNOWN, Collation, Constant, FilterColumn, Strength, Typed
-from bridge.sqltext import syntax
-from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
+from pgbridge.bridge.rowfilter.functions import arrays, casts, comparisons, numbers, translations
+from pgbridge.bridge.rowfilter.resolution import choose, coerced, common_type, is_array, to_common
+from pgbridge.bridge.rowfilter.types import literals, typed
+from pgbridge.bridge.rowfilter.types.encodings import Encoding, check_operator
+from pgbridge.bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS, Signature, check_builtin, shown
+from pgbridge.bridge.rowfilter.types.typed import (
+    COLLATABLE,
+    UNKNOWN,
+    Collation,
+    Constant,
+    FilterColumn,
+    Strength,
+    Typed,
+)
+from pgbridge.bridge.sqltext import syntax
+from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, SYSTEM_COLUMNS, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions import casts, numbers
-from bridge.rowfilter.types import encodings, literals, typed
-from bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature, shown
-from bridge.rowfilter.types.typed import STRINGS, UNKNOWN, Collation, Constant, Typed
-from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
+from pgbridge.bridge.rowfilter.functions import casts, numbers
+from pgbridge.bridge.rowfilter.types import encodings, literals, typed
+from pgbridge.bridge.rowfilter.types.pg_catalog import CASTS, CATEGORY, PREFERRED, Signature, shown
+from pgbridge.bridge.rowfilter.types.typed import STRINGS, UNKNOWN, Collation, Constant, Typed
+from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

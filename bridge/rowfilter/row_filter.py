@@ -10,11 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.rowfilter.analysis import Analysis
-from bridge.rowfilter.types.encodings import encoding_of
-from bridge.rowfilter.types.typed import C_COLLATION, DATABASE_DEFAULT, Collation, FilterColumn, Resolver, Typed
-from bridge.sqltext.parser import parse
-from bridge.sqltext.refusal import Refused, RowFilterError
+from pgbridge.bridge.rowfilter.analysis import Analysis
+from pgbridge.bridge.rowfilter.types.encodings import encoding_of
+from pgbridge.bridge.rowfilter.types.typed import (
+    C_COLLATION,
+    DATABASE_DEFAULT,
+    Collation,
+    FilterColumn,
+    Resolver,
+    Typed,
+)
+from pgbridge.bridge.sqltext.parser import parse
+from pgbridge.bridge.sqltext.refusal import Refused, RowFilterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.sqltext import refusal
-from bridge.sqltext.lexer import Kind, Token, quote_identifier, tokens
+from pgbridge.bridge.sqltext import refusal
+from pgbridge.bridge.sqltext.lexer import Kind, Token, quote_identifier, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

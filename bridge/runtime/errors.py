@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 
 HINT: Final = "\nHINT:  "

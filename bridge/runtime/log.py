@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict

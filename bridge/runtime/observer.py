@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bridge.runtime.errors import ApplyContext
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.runtime.errors import ApplyContext
+    from pgbridge.protocol.lsn import Lsn
 
 _CUT: Final = 200
 """Values of a conflict are shown up to this length."""

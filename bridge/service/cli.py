@@ -14,13 +14,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bridge.commands.alter import set_enabled, set_skip, waits
-from bridge.commands.init import write
-from bridge.commands.state import opened, opened_for
-from bridge.config import config
-from bridge.runtime import __version__, log, remedies, supervisor
-from bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
-from bridge.service import cli_shared as shared, cli_tables
+from pgbridge.bridge.commands.alter import set_enabled, set_skip, waits
+from pgbridge.bridge.commands.init import write
+from pgbridge.bridge.commands.state import opened, opened_for
+from pgbridge.bridge.config import config
+from pgbridge.bridge.runtime import __version__, log, remedies, supervisor
+from pgbridge.bridge.runtime.errors import BridgeError, ConfigError, InvalidLsn, SparkLost
+from pgbridge.bridge.service import cli_shared as shared, cli_tables
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,18 +81,18 @@ def run(
     if unfenced and not standby:
         raise typer.BadParameter("--unfenced goes with --standby")
     signals = supervisor.StopSignals().install()  # before Spark is loaded, which takes seconds
-    from bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
+    from pgbridge.bridge.service.daemon import Daemon  # noqa: PLC0415 - Spark takes seconds to load; other commands need none
 
     log.configure()
     bars = None
     if sys.stderr.isatty():
-        from bridge.commands.status import CopyProgressBars  # noqa: PLC0415 - for a terminal only
+        from pgbridge.bridge.commands.status import CopyProgressBars  # noqa: PLC0415 - for a terminal only
 
         bars = CopyProgressBars(Console(stderr=True))
     settings = config.load(config_file)
     read = partial(config.load, config_file)
     if standby and not unfenced:
-        from bridge.recovery.standby import check_fencing  # noqa: PLC0415 - as above
+        from pgbridge.bridge.recovery.standby import check_fencing  # noqa: PLC0415 - as above
 
         for subscription in settings.subscription.values():
             check_fencing(subscription.warehouse, settings.spark.conf)
@@ -114,7 +114,7 @@ def prepare(
     ] = None,
 ) -> None:
     """Fetch the jars that Spark needs, and make its later starts on this machine shorter."""
-    from bridge.service import warm_up as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.service import warm_up as command  # noqa: PLC0415 - as above
 
     settings = None if config_file is None else config.load(config_file)
     for line in command.prepare(settings, os.environ):
@@ -124,7 +124,7 @@ def prepare(
 @app.command()
 def reload(*, config_file: shared.ConfigFile = shared.DEFAULT_FILE) -> None:
     """Have the running daemon read the configuration file again, as SIGHUP does."""
-    from bridge.commands import alter as command  # noqa: PLC0415 - as below
+    from pgbridge.bridge.commands import alter as command  # noqa: PLC0415 - as below
 
     outcome = command.reload(config.load(config_file))
     for line in outcome.lines:
@@ -146,7 +146,7 @@ def check(
 
     Nothing is created.
     """
-    from bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
+    from pgbridge.bridge.check import report  # noqa: PLC0415 - reads Spark's settings, so it loads Spark's Python part
 
     settings = config.load(config_file)
     chosen = settings.choose(name)
@@ -175,8 +175,8 @@ def status(
         return
     if seconds is not None:
         raise typer.BadParameter("seconds are for --watch")
-    from bridge.commands.status import render  # noqa: PLC0415 - rich's tables, for this command only
-    from bridge.monitor.document import collect  # noqa: PLC0415 - psycopg, as above
+    from pgbridge.bridge.commands.status import render  # noqa: PLC0415 - rich's tables, for this command only
+    from pgbridge.bridge.monitor.document import collect  # noqa: PLC0415 - psycopg, as above
 
     with opened(config_file) as state:
         document = collect(state.config, state.catalog, running=state.running)
@@ -184,7 +184,7 @@ def status(
 
 
 def _watch(config_file: Path, seconds: float | None, *, as_json: bool) -> None:
-    from bridge.commands import status as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import status as command  # noqa: PLC0415 - as above
 
     interval_s = command.DEFAULT_S if seconds is None else seconds
     if not command.LEAST_S <= interval_s <= command.MOST_S:
@@ -203,7 +203,7 @@ def publications(
     config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show what is published of each table: actions, row filter, columns."""
-    from bridge.commands import publications as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import publications as command  # noqa: PLC0415 - as above
 
     chosen = config.load(config_file).choose(name)
     if dump:
@@ -269,7 +269,7 @@ def wait(
     config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Wait until the Delta tables have every transaction up to an LSN, so that a program reads what it has written."""
-    from bridge.commands import wait as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import wait as command  # noqa: PLC0415 - as above
 
     if now and lsn is not None:
         raise typer.BadParameter("--lsn and --now name different positions")
@@ -302,7 +302,7 @@ def refresh(
 
     With --resync, only copy the named tables again.
     """
-    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
     with opened_for(config_file, name) as (subscription, state):
         lines = command.ask(
@@ -324,7 +324,7 @@ def resync(name: shared.Name, *, config_file: shared.ConfigFile = shared.DEFAULT
     Use it when the slot, or WAL that it needs, is lost. Readers see each table's rows until its copy replaces them
     by one commit.
     """
-    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
     with opened_for(config_file, name) as (subscription, state):
         for line in command.resync(subscription, state):
@@ -347,7 +347,7 @@ def drop(
 
     Its Delta tables stay. This is PostgreSQL's DROP SUBSCRIPTION.
     """
-    from bridge.commands import refresh as command  # noqa: PLC0415 - as above
+    from pgbridge.bridge.commands import refresh as command  # noqa: PLC0415 - as above
 
     with opened_for(config_file, name) as (subscription, state):
         for line in command.drop(subscription, state, keep_slot=keep_slot, force=force):
@@ -367,7 +367,7 @@ def demo(
 
     It needs the package's extra named demo.
     """
-    from bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
+    from pgbridge.bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
 
     raise typer.Exit(run_demo(directory, seconds))
 

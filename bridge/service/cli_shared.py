@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
-from bridge.runtime import errors, log
+from pgbridge.bridge.runtime import errors, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ DEFAULT_FILE = Path("pgbridge.toml")
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
     """The subscriptions' names that the shell may complete; none if the configuration cannot be read."""
-    from bridge.config.config import load  # noqa: PLC0415 - for this only
+    from pgbridge.bridge.config.config import load  # noqa: PLC0415 - for this only
 
     with suppress(errors.ConfigError):
         names = load(context.params.get("config_file") or DEFAULT_FILE).subscription

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.commands.state import opened
-from bridge.config import config
-from bridge.runtime import errors, log
-from bridge.service import cli_shared as shared
+from pgbridge.bridge.commands.state import opened
+from pgbridge.bridge.config import config
+from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.service import cli_shared as shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def replay(
 
     The command shows what the transaction overwrites in the tables as they are now, then applies it.
     """
-    from bridge.service.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
+    from pgbridge.bridge.service.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
 
     settings = config.load(config_file)
     (subscription,) = settings.choose(name)
@@ -50,7 +50,7 @@ def recover(
 
     Tables go on where they are. What was not copied to its end is copied again.
     """
-    from bridge.recovery.recover import recover as command  # noqa: PLC0415 - Spark, for this command only
+    from pgbridge.bridge.recovery.recover import recover as command  # noqa: PLC0415 - Spark, for this command only
 
     settings = config.load(config_file)
     for line in command(settings, settings.choose(name), dry_run=dry_run):
@@ -59,7 +59,7 @@ def recover(
 
 def show_skipped(config_file: Path, name: str, lsn: str) -> None:
     """Print what a skipped transaction held, as lines of JSON."""
-    from bridge.service.replay import show_skipped as command  # noqa: PLC0415 - Arrow, for this command only
+    from pgbridge.bridge.service.replay import show_skipped as command  # noqa: PLC0415 - Arrow, for this command only
 
     settings = config.load(config_file)
     (subscription,) = settings.choose(name)
@@ -83,7 +83,7 @@ def snapshot(
 
     It is the LSN of the last batch that ends at or before the position.
     """
-    from bridge.snapshots import snapshot as command  # noqa: PLC0415 - Spark, for this command only
+    from pgbridge.bridge.snapshots import snapshot as command  # noqa: PLC0415 - Spark, for this command only
 
     settings = config.load(config_file)
     document = command.collect(settings, settings.choose(name), at, views=views)
@@ -123,7 +123,7 @@ def verify(  # noqa: PLR0913 - options
     if schedule:
         _show_schedule(config_file, name, as_json=as_json)
         return
-    from bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
+    from pgbridge.bridge.verify import command  # noqa: PLC0415 - Spark, for this command only
 
     log.configure()  # warnings go to standard error, beside --json
     settings = config.load(config_file)
@@ -148,7 +148,7 @@ def verify(  # noqa: PLR0913 - options
 
 
 def _show_schedule(config_file: Path, name: str | None, *, as_json: bool) -> None:
-    from bridge.verify import schedule  # noqa: PLC0415 - as above, but for Spark
+    from pgbridge.bridge.verify import schedule  # noqa: PLC0415 - as above, but for Spark
 
     with opened(config_file) as state:
         document = schedule.collect(state.catalog, state.config.choose(name))
@@ -181,7 +181,7 @@ def origin(
     config_file: shared.ConfigFile = shared.DEFAULT_FILE,
 ) -> None:
     """Show the LSN up to which every transaction is durable in Delta, or change it by hand."""
-    from bridge.commands import origin as command  # noqa: PLC0415 - psycopg, for this command only
+    from pgbridge.bridge.commands import origin as command  # noqa: PLC0415 - psycopg, for this command only
 
     with opened(config_file) as state:
         chosen = state.config.choose(name)

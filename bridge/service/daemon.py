@@ -12,32 +12,32 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.apply.suspects import SUSPECTS
-from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import locked
-from bridge.check import finding, machine, report
-from bridge.commands.status import CopyProgressBars, size_text
-from bridge.monitor import document, server, view
-from bridge.receive.slot_watch import SlotWatch
-from bridge.recovery.standby import STATE as STANDBY, Standby
-from bridge.runtime import errors, faults, log, process, supervisor, threads
-from bridge.service.reload import Reload, ReloadPlan
-from bridge.service.subscriber import SubscriptionWorker
-from bridge.service.warm_up import WarmUp
-from bridge.snapshots.commits_table import commits_in
-from bridge.snapshots.completeness import Completeness
-from bridge.spark import session
-from bridge.spark.driver import JvmWatch
-from bridge.spark.launch import Launch, Starting
-from bridge.sync.copy_progress import CopyLimit
+from pgbridge.bridge.apply.suspects import SUSPECTS
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.check import finding, machine, report
+from pgbridge.bridge.commands.status import CopyProgressBars, size_text
+from pgbridge.bridge.monitor import document, server, view
+from pgbridge.bridge.receive.slot_watch import SlotWatch
+from pgbridge.bridge.recovery.standby import STATE as STANDBY, Standby
+from pgbridge.bridge.runtime import errors, faults, log, process, supervisor, threads
+from pgbridge.bridge.service.reload import Reload, ReloadPlan
+from pgbridge.bridge.service.subscriber import SubscriptionWorker
+from pgbridge.bridge.service.warm_up import WarmUp
+from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.snapshots.completeness import Completeness
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.spark.driver import JvmWatch
+from pgbridge.bridge.spark.launch import Launch, Starting
+from pgbridge.bridge.sync.copy_progress import CopyLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.config.config import Config, Subscription
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
 """For tests: at the n-th time that a fault point is reached, the process kills itself. `point`, or `point:n`."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import locked
-from bridge.commands.refresh import drop
-from bridge.commands.state import State
-from bridge.config import config
-from bridge.config.explain import explain
-from bridge.runtime.errors import ConfigError, StateError
-from bridge.track.progress import parse_skip_lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands.refresh import drop
+from pgbridge.bridge.commands.state import State
+from pgbridge.bridge.config import config
+from pgbridge.bridge.config.explain import explain
+from pgbridge.bridge.runtime.errors import ConfigError, StateError
+from pgbridge.bridge.track.progress import parse_skip_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.apply.handler import ChangeBatch
-    from bridge.service.subscriber import SubscriptionWorker
+    from pgbridge.bridge.apply.handler import ChangeBatch
+    from pgbridge.bridge.service.subscriber import SubscriptionWorker
 
 OF_DELTA_TABLES: Final = frozenset(
     {
@@ -145,7 +145,7 @@ class Subscription:
             TypeError: The handler is no function.
             KeyboardInterrupt: After the batch under way has ended.
         """
-        from bridge.spark import session  # noqa: PLC0415 - it imports Spark
+        from pgbridge.bridge.spark import session  # noqa: PLC0415 - it imports Spark
 
         if not callable(handler):
             raise TypeError(f"the handler must be a function, not {type(handler).__name__}")
@@ -167,7 +167,7 @@ class Subscription:
     def _run(
         self, handler: Callable[[ChangeBatch], object], spark: SparkSession, catalog: Catalog, *, until_caught_up: bool
     ) -> None:
-        from bridge.service import subscriber  # noqa: PLC0415 - it imports Spark
+        from pgbridge.bridge.service import subscriber  # noqa: PLC0415 - it imports Spark
 
         worker = subscriber.SubscriptionWorker(
             self._config, spark, catalog, until_caught_up=until_caught_up, handler=handler

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from bridge.catalog.notes import APPLIED, INVALID, REFUSED, Outcome, answer, asked
-from bridge.config.explain import toml
-from bridge.runtime import errors, log, remedies, warehouse
+from pgbridge.bridge.catalog.notes import APPLIED, INVALID, REFUSED, Outcome, answer, asked
+from pgbridge.bridge.config.explain import toml
+from pgbridge.bridge.runtime import errors, log, remedies, warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Config, Spark, Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Config, Spark, Subscription
 
 _ONCE = "a daemon with --until-caught-up does not read the configuration file again: it takes effect at the next start"
 _AT_NEXT_START = "to apply it, restart the daemon"

@@ -15,21 +15,21 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.batch.row_filters import MARKS
-from bridge.catalog import catalog_rows, followed, held, lock
-from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
-from bridge.runtime import errors, process, remedies
-from bridge.skipped import kept_transaction
-from bridge.skipped.replay import Replay, lines_of
-from bridge.spark.session import command_session
-from bridge.targets.target import Target
-from bridge.track.progress import given_lsn
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.lsn import INVALID, Lsn, utc
-from protocol.values.types import ColumnType, resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.batch.row_filters import MARKS
+from pgbridge.bridge.catalog import catalog_rows, followed, held, lock
+from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from pgbridge.bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
+from pgbridge.bridge.runtime import errors, process, remedies
+from pgbridge.bridge.skipped import kept_transaction
+from pgbridge.bridge.skipped.replay import Replay, lines_of
+from pgbridge.bridge.spark.session import command_session
+from pgbridge.bridge.targets.target import Target
+from pgbridge.bridge.track.progress import given_lsn
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.lsn import INVALID, Lsn, utc
+from pgbridge.protocol.values.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.batch.batch import TableChanges
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.config.config import Config, Subscription
 
 DONE: Final = "replayed.json"
 """The file, beside what was kept, that says when the transaction was replayed."""

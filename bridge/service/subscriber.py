@@ -10,41 +10,41 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bridge.apply.maintenance import DeltaTables, Maintenance, Policy
-from bridge.apply.published import Published, unpublished
-from bridge.apply.stream import Handling, StreamHistory, recover, stream
-from bridge.apply.stream_worker import StreamWorker
-from bridge.apply.suspects import SUSPECTS
-from bridge.catalog import catalog_rows, notes, refresh
-from bridge.lake.location import place_of
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.shared_folder import check_shared
-from bridge.publication import published_table
-from bridge.recovery import manifest_table
-from bridge.runtime import errors, log, remedies
-from bridge.runtime.observer import Observer
-from bridge.snapshots.commit_log import CommitLog
-from bridge.snapshots.commits_table import commits_in
-from bridge.spark import session
-from bridge.sync import catalog_look, copy_progress, made_tables
-from bridge.sync.added_tables import AddedTables
-from bridge.sync.refresh import Refresh
-from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import HandledTables, Start
-from bridge.sync.tablesync import TableSync
-from bridge.verify.verifier import Verifier
+from pgbridge.bridge.apply.maintenance import DeltaTables, Maintenance, Policy
+from pgbridge.bridge.apply.published import Published, unpublished
+from pgbridge.bridge.apply.stream import Handling, StreamHistory, recover, stream
+from pgbridge.bridge.apply.stream_worker import StreamWorker
+from pgbridge.bridge.apply.suspects import SUSPECTS
+from pgbridge.bridge.catalog import catalog_rows, notes, refresh
+from pgbridge.bridge.lake.location import place_of
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.shared_folder import check_shared
+from pgbridge.bridge.publication import published_table
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import errors, log, remedies
+from pgbridge.bridge.runtime.observer import Observer
+from pgbridge.bridge.snapshots.commit_log import CommitLog
+from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync import catalog_look, copy_progress, made_tables
+from pgbridge.bridge.sync.added_tables import AddedTables
+from pgbridge.bridge.sync.refresh import Refresh
+from pgbridge.bridge.sync.server_check import ServerCheck
+from pgbridge.bridge.sync.start import HandledTables, Start
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.verify.verifier import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.apply.handler import ChangeBatch
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.service.warm_up import WarmUp
-    from bridge.track.progress import Progress
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.apply.handler import ChangeBatch
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.service.warm_up import WarmUp
+    from pgbridge.bridge.track.progress import Progress
+    from pgbridge.protocol.lsn import Lsn
 
 _LOOK_INTERVAL_S = 1.0
 _WARM_UP_TABLES = 50  # whose sizes are looked at: the server is asked for each

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch.batch import TableChanges
-from bridge.check.machine import not_started
-from bridge.commands.status import size_text
-from bridge.config.config import Config, Spark
-from bridge.effects.events import INSERT, NO_OLD, UPDATE
-from bridge.lake import ddl, schema, source
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.runtime.errors import BridgeError, ConfigError
-from bridge.spark import outcome, session
-from bridge.spark.driver import Local
-from bridge.spark.launch import DeltaJars, Launch, delta_jars
-from bridge.spark.settings import settings_here
-from bridge.targets.target import Target, TargetColumn, target_schema
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.check.machine import not_started
+from pgbridge.bridge.commands.status import size_text
+from pgbridge.bridge.config.config import Config, Spark
+from pgbridge.bridge.effects.events import INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.lake import ddl, schema, source
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.runtime.errors import BridgeError, ConfigError
+from pgbridge.bridge.spark import outcome, session
+from pgbridge.bridge.spark.driver import Local
+from pgbridge.bridge.spark.launch import DeltaJars, Launch, delta_jars
+from pgbridge.bridge.spark.settings import settings_here
+from pgbridge.bridge.targets.target import Target, TargetColumn, target_schema
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

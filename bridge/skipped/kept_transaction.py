@@ -16,22 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
-from bridge.effects.events import TRUNCATE
-from bridge.evolution.alterations import AddColumn, RenameColumn, fills
-from bridge.runtime import errors, process
-from bridge.targets.target import Mode, Target
-from bridge.track.spool import SpoolFile
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.codec import messages, pgoutput
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Item, Transaction, TransactionRun
+from pgbridge.bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
+from pgbridge.bridge.effects.events import TRUNCATE
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, fills
+from pgbridge.bridge.runtime import errors, process
+from pgbridge.bridge.targets.target import Mode, Target
+from pgbridge.bridge.track.spool import SpoolFile
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.codec import messages, pgoutput
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Item, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from bridge.batch.batch import Batch
+    from pgbridge.bridge.batch.batch import Batch
 
     Name = tuple[str, str]
 

@@ -16,30 +16,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, SparkSession, functions as F
 
-from bridge.batch.batcher import Batcher
-from bridge.effects import divided, events
-from bridge.lake import commit_errors, location, retry, schema, table
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.change_frame import append_changes
-from bridge.lake.commit.conflicts import KeyedTarget, leaves_missing
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.source import arrow_source, scratch_file
-from bridge.runtime import errors, remedies
-from bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
-from bridge.targets.location import quoted
-from bridge.targets.target import Target
-from protocol.lsn import INVALID
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.effects import divided, events
+from pgbridge.bridge.lake import commit_errors, location, retry, schema, table
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.change_frame import append_changes
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget, leaves_missing
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.source import arrow_source, scratch_file
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.bridge.targets.target import Target
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from bridge.batch.batch import TableChanges
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.config.config import Subscription
-    from bridge.effects.conflicts import Conflicts
-    from bridge.effects.net_effect import NetEffect
-    from protocol.values.types import ColumnType
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.effects.conflicts import Conflicts
+    from pgbridge.bridge.effects.net_effect import NetEffect
+    from pgbridge.protocol.values.types import ColumnType
 
 _READY: Final = frozenset("sr")
 """The states of a table that follows the stream, or is about to."""

@@ -13,16 +13,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bridge.catalog import commits
-from bridge.runtime.threads import Turns
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import commits
+from pgbridge.bridge.runtime.threads import Turns
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog import Catalog
 
 _EVERY_S: Final = 10.0
 """A record waits so long for others, because each append is a commit."""

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
-from bridge.lake import ddl, location, retry, source, table_position, writes
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.schema import spark_schema
-from bridge.lake.table import schema_of
-from bridge.runtime.errors import TargetError
-from bridge.snapshots.commit_log import derived
-from bridge.spark.session import companion, interrupt
-from bridge.targets.location import own_location, sql_name
-from protocol.lsn import INVALID, Lsn, utc
+from pgbridge.bridge.lake import ddl, location, retry, source, table_position, writes
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.snapshots.commit_log import derived
+from pgbridge.bridge.spark.session import companion, interrupt
+from pgbridge.bridge.targets.location import own_location, sql_name
+from pgbridge.protocol.lsn import INVALID, Lsn, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.catalog.commits import CommitRecord
+    from pgbridge.bridge.catalog.commits import CommitRecord
 
 _TABLES: Final = spark_types.ArrayType(
     spark_types.StructType(

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.window import Window
 
-from bridge.catalog import verified
-from bridge.lake import location
-from bridge.lake.table import schema_of
-from bridge.runtime.errors import TargetError
-from bridge.runtime.threads import Closing, Turns
-from bridge.snapshots.commits_table import OF_BATCHES, json_of, path_in
+from pgbridge.bridge.catalog import verified
+from pgbridge.bridge.lake import location
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.threads import Closing, Turns
+from pgbridge.bridge.snapshots.commits_table import OF_BATCHES, json_of, path_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.receive.slot_status import Moment
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.receive.slot_status import Moment
+    from pgbridge.protocol.lsn import Lsn
 
 _EVERY_S: Final = 60.0
 _AGAIN_S: Final = 300.0

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake import location, table_position
-from bridge.lake.table import schema_of
-from bridge.runtime.errors import TargetError
-from bridge.snapshots import commits_table
-from bridge.targets.location import quoted, sql_name
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake import location, table_position
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.snapshots import commits_table
+from pgbridge.bridge.targets.location import quoted, sql_name
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bridge.catalog.commits import CommitRecord
+    from pgbridge.bridge.catalog.commits import CommitRecord
 
 At = Lsn | dt.datetime | Literal["now"]
 """An LSN; a time, with its time zone; or the latest batch."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from bridge.catalog import commits
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.each_subscription import each
-from bridge.lake.location import read_table
-from bridge.runtime.errors import BridgeError, ConfigError, TargetError
-from bridge.snapshots import point_in_time
-from bridge.spark.session import command_session, told
-from bridge.targets.location import quoted
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import commits
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.each_subscription import each
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.runtime.errors import BridgeError, ConfigError, TargetError
+from pgbridge.bridge.snapshots import point_in_time
+from pgbridge.bridge.spark.session import command_session, told
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.config.config import Config, Subscription
 
 
 class Snapshot(Mapping[str, "DataFrame"]):

@@ -13,27 +13,27 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from bridge.batch import projection, routes
-from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
-from bridge.batch.decode_block import DecodeBlock, decode_blocks
-from bridge.effects.events import COMMANDS
-from bridge.lake.schema import spark_schema, spark_type
-from bridge.receive.server_facts import ServerTypes
-from bridge.runtime.errors import ApplyContext, ApplyError, ConfigError, TargetError
-from bridge.targets.target import holds, widened
-from protocol.bulk.columns import RowMessages
-from protocol.codec.messages import Relation, Truncate
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.errors import ProtocolError, UnrepresentableValue
-from protocol.stream import relations, transactions
+from pgbridge.bridge.batch import projection, routes
+from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
+from pgbridge.bridge.batch.decode_block import DecodeBlock, decode_blocks
+from pgbridge.bridge.effects.events import COMMANDS
+from pgbridge.bridge.lake.schema import spark_schema, spark_type
+from pgbridge.bridge.receive.server_facts import ServerTypes
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, ConfigError, TargetError
+from pgbridge.bridge.targets.target import holds, widened
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec.messages import Relation, Truncate
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.errors import ProtocolError, UnrepresentableValue
+from pgbridge.protocol.stream import relations, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bridge.receive.publisher import Publisher
-    from bridge.source.options import SourceOptions
-    from protocol.lsn import Lsn
-    from protocol.values.types import ColumnType
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.source.options import SourceOptions
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.values.types import ColumnType
 
 COMMON: Final = spark_schema([(OPERATION, pa.string()), *POSITION])
 """The columns of every change, whatever its table."""

@@ -13,26 +13,26 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import datasource
 
-from bridge.lake.schema import spark_schema
-from bridge.receive.publisher import Publisher
-from bridge.receive.server_facts import ServerTypes
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.stream.queue import BatchLimits
-from bridge.runtime.errors import ConfigError, SlotAdvanced
-from bridge.source.change_rows import ChangeDecoder, ChangeSchema, table_schema, tables_schema
-from bridge.source.export import export_snapshot
-from bridge.source.look_ahead import LookAhead
-from bridge.source.options import SourceOptions, snapshot_options, stream_options
-from bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of, published_tables
-from bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
-from bridge.sync.table_reading import TableLock
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.server_facts import ServerTypes
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.stream.queue import BatchLimits
+from pgbridge.bridge.runtime.errors import ConfigError, SlotAdvanced
+from pgbridge.bridge.source.change_rows import ChangeDecoder, ChangeSchema, table_schema, tables_schema
+from pgbridge.bridge.source.export import export_snapshot
+from pgbridge.bridge.source.look_ahead import LookAhead
+from pgbridge.bridge.source.options import SourceOptions, snapshot_options, stream_options
+from pgbridge.bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of, published_tables
+from pgbridge.bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
+from pgbridge.bridge.sync.table_reading import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 
 def snapshot_schema(options: SourceOptions) -> StructType:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime.errors import PublisherError
-from bridge.sync.table_reading import TableLock
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.sync.table_reading import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 _APPLICATION_NAME = "pgbridge_snapshot"
 

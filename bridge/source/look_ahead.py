@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.stream.queue import BatchLimits
-from bridge.runtime import errors, threads
-from bridge.source.change_rows import ChangeDecoder, ChangeSchema
-from bridge.source.slot_stream import Offset, Server, SlotStream, check_server, check_slot_of
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Item, Transaction
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.stream.queue import BatchLimits
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.source.change_rows import ChangeDecoder, ChangeSchema
+from pgbridge.bridge.source.slot_stream import Offset, Server, SlotStream, check_server, check_slot_of
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.source.options import SourceOptions
+    from pgbridge.bridge.source.options import SourceOptions
 
 HELD_BYTES: Final = 16 << 20
 """The most bytes of messages that the planner holds, and of WAL that it looks through: under a second's work of a

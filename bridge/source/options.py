@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from bridge.config.config import Subscription
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,6 +13,6 @@ def register(spark: SparkSession) -> None:
 
     Every process of Spark's that runs Python imports this package: install pgbridge on the executors, too.
     """
-    from bridge.source.data_source import PgoutputSource  # noqa: PLC0415 - the command line needs no Spark for its name
+    from pgbridge.bridge.source.data_source import PgoutputSource  # noqa: PLC0415 - the command line needs no Spark for its name
 
     spark.dataSource.register(PgoutputSource)

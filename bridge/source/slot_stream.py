@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.receive.server_facts import ServerTypes
-from bridge.receive.slot import ReplicationConnection, check_slot, refusal
-from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime import errors, threads
-from bridge.track.position import Missing, Position
-from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.receive.server_facts import ServerTypes
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from pgbridge.bridge.receive.stream.pgoutput_options import pgoutput_options
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.track.position import Missing, Position
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.bridge.track.spool import SpoolFolder
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.source.options import SourceOptions
-    from protocol.stream.transactions import Item
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.source.options import SourceOptions
+    from pgbridge.protocol.stream.transactions import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_DEFLATED, ZipFile
 
-import protocol
-import sql
-from bridge.spark import outcome, settings
-from bridge.spark.driver import Conf, Driver
-from bridge.spark.launch import Launch, start_by_ivy
+from pgbridge.bridge.spark import outcome, settings
+from pgbridge.bridge.spark.driver import Conf, Driver
+from pgbridge.bridge.spark.launch import Launch, start_by_ivy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -75,13 +73,13 @@ def send_package(context: SparkContext, folder: Path | None) -> None:
 
 
 def _modules() -> Iterator[tuple[Path, str]]:
-    """The files of this package, and their names in the archive; in a wheel the three folders are in one."""
-    for top in sorted({name.partition(".")[0] for name in (__name__, protocol.__name__, sql.__name__)}):
-        folder = Path(str(sys.modules[top].__file__)).parent
-        for path in sorted(folder.rglob("*")):
-            inside = path.relative_to(folder)
-            if path.suffix in {".py", ".sql", ".tsv"} and _NOT_FOR_EXECUTORS.isdisjoint(inside.parts):
-                yield path, f"{top}/{inside.as_posix()}"
+    """The files of this package, and their names in the archive."""
+    package = Path(__file__).parents[2]
+    for folder, folders, names in os.walk(package, followlinks=True):  # a checkout has links to its three folders
+        folders[:] = sorted(set(folders) - _NOT_FOR_EXECUTORS)
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path.suffix in {".py", ".sql", ".tsv"}:
+                yield path, path.relative_to(package.parent).as_posix()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
-from bridge.runtime import errors, log, remedies, threads
-from bridge.spark.driver import Conf, Driver
-from bridge.spark.outcome import SPARK_ERRORS, lost_in, root_text
-from bridge.spark.settings import REQUIRED, all_settings
+from pgbridge.bridge.runtime import errors, log, remedies, threads
+from pgbridge.bridge.spark.driver import Conf, Driver
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, lost_in, root_text
+from pgbridge.bridge.spark.settings import REQUIRED, all_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,12 +26,12 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from bridge.catalog.lock import spark_lock
-from bridge.config.spark_master import heap_bytes, local_threads
-from bridge.runtime import errors, warehouse
-from bridge.runtime.threads import Closing, Latest
-from bridge.spark import outcome, settings
-from bridge.spark.launch import Launch, start_local
+from pgbridge.bridge.catalog.lock import spark_lock
+from pgbridge.bridge.config.spark_master import heap_bytes, local_threads
+from pgbridge.bridge.runtime import errors, warehouse
+from pgbridge.bridge.runtime.threads import Closing, Latest
+from pgbridge.bridge.spark import outcome, settings
+from pgbridge.bridge.spark.launch import Launch, start_local
 
 if TYPE_CHECKING:
     from pathlib import Path

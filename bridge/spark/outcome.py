@@ -22,8 +22,8 @@ from delta import exceptions
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge.runtime.errors import PublisherError
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

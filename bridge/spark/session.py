@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql.utils import is_remote
 
-from bridge.config.spark_master import CONNECT
-from bridge.runtime.errors import SparkLost, TargetError
-from bridge.spark.cluster import Cluster
-from bridge.spark.connect import Connect
-from bridge.spark.driver import DRIVERS, Conf, Driver, Local
-from bridge.spark.launch import Launch
-from bridge.spark.outcome import SPARK_ERRORS, summary
-from bridge.spark.settings import DEFAULTS, REQUIRED
+from pgbridge.bridge.config.spark_master import CONNECT
+from pgbridge.bridge.runtime.errors import SparkLost, TargetError
+from pgbridge.bridge.spark.cluster import Cluster
+from pgbridge.bridge.spark.connect import Connect
+from pgbridge.bridge.spark.driver import DRIVERS, Conf, Driver, Local
+from pgbridge.bridge.spark.launch import Launch
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, summary
+from pgbridge.bridge.spark.settings import DEFAULTS, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from bridge.config.config import Config, Subscription
+    from pgbridge.bridge.config.config import Config, Subscription
 
 _EXACT: Final = (
     "spark.sql.session.timeZone",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.warehouse import catalogs, with_metastore
-from bridge.spark.launch import is_own_spark
+from pgbridge.bridge.runtime.warehouse import catalogs, with_metastore
+from pgbridge.bridge.spark.launch import is_own_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

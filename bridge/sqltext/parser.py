@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.sqltext import syntax
-from bridge.sqltext.lexer import RESERVED, Kind, Token, tokens
-from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
-from bridge.sqltext.token_reader import TokenReader
+from pgbridge.bridge.sqltext import syntax
+from pgbridge.bridge.sqltext.lexer import RESERVED, Kind, Token, tokens
+from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, USER_DEFINED_COLLATIONS, Refused
+from pgbridge.bridge.sqltext.token_reader import TokenReader
 
 OR, AND, NOT, IS, COMPARISON, MATCH, OTHER, SUM, PRODUCT, POWER, AT, COLLATE, SIGN, CAST = range(1, 15)
 """The precedence of operators, the lowest first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.runtime.errors import ConfigError
 
 ONLY_SIMPLE: Final = (
     "Only columns, constants, built-in operators, built-in data types, built-in collations, "

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.sqltext.lexer import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, Kind, Token
-from bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
-from bridge.sqltext.syntax import TypeName
+from pgbridge.bridge.sqltext.lexer import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, Kind, Token
+from pgbridge.bridge.sqltext.refusal import USER_DEFINED_TYPES, Refused
+from pgbridge.bridge.sqltext.syntax import TypeName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.catalog.held import held
-from bridge.runtime import faults
-from bridge.runtime.errors import BridgeError, counts_in_copy
-from bridge.spark import session
-from bridge.sync.tablesync_worker import TableSyncWorker
-from bridge.track.position import ServerHistory, compare
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.held import held
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import BridgeError, counts_in_copy
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync.tablesync_worker import TableSyncWorker
+from pgbridge.bridge.track.position import ServerHistory, compare
 
 if TYPE_CHECKING:
     import threading
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.sync.copy_progress import CopyLimit
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.sync.copy_progress import CopyLimit
 
 _LOOK_INTERVAL_S = 1.0
 

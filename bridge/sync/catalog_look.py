@@ -11,21 +11,21 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import catalog_rows, followed, notes
-from bridge.publication.catalog_picture import CatalogPicture, Name, parse
-from bridge.publication.definitions import load_optional
-from bridge.publication.differences import Comparison, Remedies, compare
-from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import Publisher
-from bridge.runtime import errors, remedies, threads
+from pgbridge.bridge.catalog import catalog_rows, followed, notes
+from pgbridge.bridge.publication.catalog_picture import CatalogPicture, Name, parse
+from pgbridge.bridge.publication.definitions import load_optional
+from pgbridge.bridge.publication.differences import Comparison, Remedies, compare
+from pgbridge.bridge.receive.publications import apply_publications
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import errors, remedies, threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 _LEAST_S: Final = 1.0
 """Between two looks, however often the stream announces a table anew."""

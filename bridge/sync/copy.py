@@ -23,25 +23,25 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake import schema, source
-from bridge.lake.commit import plan, sessions
-from bridge.lake.forms import copied_rows_as
-from bridge.lake.retry import retry_commit
-from bridge.lake.writes import overwrite_rows
-from bridge.runtime import errors, threads
-from bridge.spark.session import driver_of
-from bridge.sync import copy_reader, table_reading
-from bridge.targets.location import quoted
+from pgbridge.bridge.lake import schema, source
+from pgbridge.bridge.lake.commit import plan, sessions
+from pgbridge.bridge.lake.forms import copied_rows_as
+from pgbridge.bridge.lake.retry import retry_commit
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.spark.session import driver_of
+from pgbridge.bridge.sync import copy_reader, table_reading
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from bridge.apply.context import Context
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.lake.log.stamp import CommitStamp
-    from bridge.receive.slot import Snapshot
-    from bridge.runtime.warehouse import Layout
-    from bridge.targets.target import Mode
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.receive.slot import Snapshot
+    from pgbridge.bridge.runtime.warehouse import Layout
+    from pgbridge.bridge.targets.target import Mode
 
 MOST_CONNECTIONS = 8
 """For one table's copy at a time, however many cores a cluster has: the server serves others, too."""

@@ -11,9 +11,9 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from bridge.catalog import catalog_rows, notes
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import BridgeError, SyncError
+from pgbridge.bridge.catalog import catalog_rows, notes
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import BridgeError, SyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.sync.table_reading import CopySize
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.sync.table_reading import CopySize
 
 
 _LOOK_INTERVAL_S = 0.5

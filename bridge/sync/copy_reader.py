@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pyarrow as pa
 
-from bridge.receive.connection import connect, follow_encoding, translated
-from bridge.receive.copy_out import copy_out
-from bridge.runtime import errors
-from bridge.sync.table_reading import Pace, copy_select, copy_statement, select_statement
-from bridge.targets.target import TargetColumn, unrepresentable_hint, widened
-from protocol.bulk.copy import CopyDecoder
-from protocol.errors import UnrepresentableValue
-from protocol.values.pg_type import BUILTIN, TypeInfo
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.receive.connection import connect, follow_encoding, translated
+from pgbridge.bridge.receive.copy_out import copy_out
+from pgbridge.bridge.runtime import errors
+from pgbridge.bridge.sync.table_reading import Pace, copy_select, copy_statement, select_statement
+from pgbridge.bridge.targets.target import TargetColumn, unrepresentable_hint, widened
+from pgbridge.protocol.bulk.copy import CopyDecoder
+from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bridge.publication.published_table import PublishedTable
-    from bridge.sync.key_order import CopyOrder
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.sync.key_order import CopyOrder
 
 _SETTINGS = {
     # A command that waits to rewrite the table waits for our `TableLock`, and new readers queue behind it: a deadlock.

@@ -18,19 +18,19 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from bridge.batch.range_cut import PREFIX_BYTES, Bounds, RangeCut, range_of
-from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
-from bridge.runtime import errors
-from bridge.sync.table_reading import RANGE_BYTES
+from pgbridge.bridge.batch.range_cut import PREFIX_BYTES, Bounds, RangeCut, range_of
+from pgbridge.bridge.catalog.copied_ranges import CopiedRange, RangedCopy
+from pgbridge.bridge.runtime import errors
+from pgbridge.bridge.sync.table_reading import RANGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.runtime import warehouse
-    from bridge.sync.table_reading import TableLock
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.runtime import warehouse
+    from pgbridge.bridge.sync.table_reading import TableLock
 
 LEAST_BYTES: Final = 256 << 20
 MOST_BYTES: Final = 64 << 30

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from bridge.lake import ddl, forms
-from bridge.lake.schema import target_schema_of
-from bridge.lake.table import placed
-from bridge.runtime import errors, remedies, warehouse
-from bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
-from bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.lake import ddl, forms
+from pgbridge.bridge.lake.schema import target_schema_of
+from pgbridge.bridge.lake.table import placed
+from pgbridge.bridge.runtime import errors, remedies, warehouse
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
+from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
+from pgbridge.protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.publication.published_table import PublishedTable
-    from protocol.values.pg_type import TypeInfo
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.protocol.values.pg_type import TypeInfo
 
 
 def make_table(

@@ -16,31 +16,31 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.catalog import copied_ranges
-from bridge.lake.log.stamp import stamp_options
-from bridge.lake.retry import retry_commit
-from bridge.lake.schema import stored_rows
-from bridge.lake.transaction import can_stage, transaction
-from bridge.runtime import errors, faults
-from bridge.runtime.warehouse import NO_LAYOUT
-from bridge.sync.copy import MOST_CONNECTIONS, read_on_executors
-from bridge.sync.key_order import condition_of, is_large, ranged_copy
-from protocol.lsn import INVALID
+from pgbridge.bridge.catalog import copied_ranges
+from pgbridge.bridge.lake.log.stamp import stamp_options
+from pgbridge.bridge.lake.retry import retry_commit
+from pgbridge.bridge.lake.schema import stored_rows
+from pgbridge.bridge.lake.transaction import can_stage, transaction
+from pgbridge.bridge.runtime import errors, faults
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
+from pgbridge.bridge.sync.copy import MOST_CONNECTIONS, read_on_executors
+from pgbridge.bridge.sync.key_order import condition_of, is_large, ranged_copy
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.apply.context import Context
-    from bridge.catalog.catalog_rows import ColumnRow
-    from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
-    from bridge.config.config import Subscription
-    from bridge.lake.log.local_tables import LocalTables
-    from bridge.lake.log.stamp import CommitStamp
-    from bridge.lake.transaction import Transaction
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.sync.copy import TableCopy
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.catalog.copied_ranges import CopiedRange, RangedCopy
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.lake.log.local_tables import LocalTables
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.lake.transaction import Transaction
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.sync.copy import TableCopy
+    from pgbridge.protocol.lsn import Lsn
 
 
 _ROW_ACTIONS: Final = ("insert", "update", "delete")

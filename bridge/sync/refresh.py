@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog import catalog_rows, refresh
-from bridge.runtime import errors, faults, remedies
-from protocol.lsn import INVALID
+from pgbridge.bridge.catalog import catalog_rows, refresh
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.sync.tablesync import TableSync
-    from bridge.targets.target import Mode
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.sync.tablesync import TableSync
+    from pgbridge.bridge.targets.target import Mode
 
     Name = tuple[str, str]
 

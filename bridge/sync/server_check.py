@@ -14,24 +14,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.catalog import catalog_rows, refresh
-from bridge.catalog.held import held, note_timeline, timeline_begins
-from bridge.lake.table_position import TablePosition, table_position, version_at
-from bridge.receive.server_facts import is_synchronous
-from bridge.receive.slot import ReplicationConnection, check_slot, refusal
-from bridge.runtime import errors, remedies
-from bridge.targets.location import sql_name
-from bridge.track.position import Held, Position, ServerHistory, compare
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog import catalog_rows, refresh
+from pgbridge.bridge.catalog.held import held, note_timeline, timeline_begins
+from pgbridge.bridge.lake.table_position import TablePosition, table_position, version_at
+from pgbridge.bridge.receive.server_facts import is_synchronous
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.targets.location import sql_name
+from pgbridge.bridge.track.position import Held, Position, ServerHistory, compare
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.context import Context
-    from bridge.catalog.catalog import Catalog
-    from bridge.receive.publisher import Publisher
-    from bridge.receive.slot_status import SlotStatus
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.receive.slot_status import SlotStatus
 
 
 def refused_by(positions: Held, server: ServerHistory, subscription: str) -> errors.PublisherError | None:

@@ -9,30 +9,30 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.batch.routes import Subscribed
-from bridge.catalog.catalog_rows import RelRow
-from bridge.receive.publications import read_publications
-from bridge.receive.publisher import Publisher, quoted_table
-from bridge.receive.slot import ReplicationConnection, Snapshot
-from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.runtime import errors, faults, remedies
-from bridge.targets.location import table_path
-from bridge.targets.target import Target, target_schema
-from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.receive.publications import read_publications
+from pgbridge.bridge.receive.publisher import Publisher, quoted_table
+from pgbridge.bridge.receive.slot import ReplicationConnection, Snapshot
+from pgbridge.bridge.receive.stream.pgoutput_options import pgoutput_options
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.bridge.targets.location import table_path
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.apply.context import Context
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.publication.published_table import PublishedTable
-    from bridge.sync.server_check import ServerCheck
-    from bridge.sync.tablesync import TableSync
-    from bridge.track.position import ServerHistory
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.sync.server_check import ServerCheck
+    from pgbridge.bridge.sync.tablesync import TableSync
+    from pgbridge.bridge.track.position import ServerHistory
 
 
 class Start:

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 
-import sql
-from bridge.evolution.tracker import copied_columns
-from bridge.receive.connection import connect, dictionaries, translated
-from bridge.runtime.errors import SyncError, TableAltered
-from bridge.runtime.threads import Closing
-from protocol.bulk.copy import copy_expression
-from protocol.values.types import resolve
+from pgbridge import sql
+from pgbridge.bridge.evolution.tracker import copied_columns
+from pgbridge.bridge.receive.connection import connect, dictionaries, translated
+from pgbridge.bridge.runtime.errors import SyncError, TableAltered
+from pgbridge.bridge.runtime.threads import Closing
+from pgbridge.protocol.bulk.copy import copy_expression
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.catalog.catalog_rows import ColumnRow
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from protocol.values.pg_type import TypeInfo
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.protocol.values.pg_type import TypeInfo
 
 RANGE_BYTES = 128 << 20
 """Size of a range on the server's disk: some seconds of work, and a Parquet file of the size that Delta aims at."""

@@ -21,46 +21,46 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.apply.suspects import SUSPECTS, Work
-from bridge.batch.routes import Subscribed
-from bridge.catalog import copied_ranges, followed, manifest
-from bridge.catalog.catalog_rows import RelRow, owner_of
-from bridge.lake.forms import check_new_table
-from bridge.lake.location import layout_of, place_of, read_table
-from bridge.lake.log.local_log import real_location
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp
-from bridge.lake.schema import is_variant
-from bridge.lake.shared_folder import SharedFolders
-from bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
-from bridge.lake.table_position import TablePosition, check_committed
-from bridge.publication.catalog_picture import CatalogPicture, parse
-from bridge.publication.published_table import PublishedTable, unsupported_table
-from bridge.recovery import manifest_table
-from bridge.runtime import errors, faults, remedies
-from bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
-from bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
-from bridge.sync.copy import MOST_CONNECTIONS, TableCopy, copy_at_once
-from bridge.sync.copy_progress import CopyLimit, CopyMonitor
-from bridge.sync.copy_reader import copy_spec, largest_row
-from bridge.sync.key_order import mirror_order, range_cut
-from bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
-from bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranged_table
-from bridge.sync.server_check import OwnPositions
-from bridge.sync.table_reading import TableLock, locked_columns
-from bridge.targets.location import table_location
-from bridge.targets.target import Target, TargetColumn
-from protocol.lsn import INVALID
-from protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.bridge.apply.suspects import SUSPECTS, Work
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.catalog import copied_ranges, followed, manifest
+from pgbridge.bridge.catalog.catalog_rows import RelRow, owner_of
+from pgbridge.bridge.lake.forms import check_new_table
+from pgbridge.bridge.lake.location import layout_of, place_of, read_table
+from pgbridge.bridge.lake.log.local_log import real_location
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp
+from pgbridge.bridge.lake.schema import is_variant
+from pgbridge.bridge.lake.shared_folder import SharedFolders
+from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
+from pgbridge.bridge.lake.table_position import TablePosition, check_committed
+from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
+from pgbridge.bridge.publication.published_table import PublishedTable, unsupported_table
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import errors, faults, remedies
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
+from pgbridge.bridge.sync.copy import MOST_CONNECTIONS, TableCopy, copy_at_once
+from pgbridge.bridge.sync.copy_progress import CopyLimit, CopyMonitor
+from pgbridge.bridge.sync.copy_reader import copy_spec, largest_row
+from pgbridge.bridge.sync.key_order import mirror_order, range_cut
+from pgbridge.bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
+from pgbridge.bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranged_table
+from pgbridge.bridge.sync.server_check import OwnPositions
+from pgbridge.bridge.sync.table_reading import TableLock, locked_columns
+from pgbridge.bridge.targets.location import table_location
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bridge.apply.context import Context
-    from bridge.catalog.catalog_rows import ColumnRow
-    from bridge.receive.publisher import Publisher
-    from bridge.receive.slot import Snapshot
-    from bridge.track.position import ServerHistory
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.receive.slot import Snapshot
+    from pgbridge.bridge.track.position import ServerHistory
 
 _WORTH_RECORDING_S = 10.0
 """A copy that took longer is recorded in the warehouse at once: it would not be made again if state_dir were lost."""

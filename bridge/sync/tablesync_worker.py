@@ -28,30 +28,30 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from bridge.apply.stream import StreamHistory, recover, stream
-from bridge.apply.stream_worker import StreamWorker
-from bridge.catalog import catalog_rows, copied_ranges, refresh
-from bridge.receive.slot import tablesync_slot
-from bridge.recovery import manifest_table
-from bridge.runtime import errors, faults, log, remedies
-from bridge.spark import session
-from bridge.sync import copy_progress, made_tables
-from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import Start
-from bridge.sync.tablesync import TableSync
-from bridge.track.spool import spool_folder
+from pgbridge.bridge.apply.stream import StreamHistory, recover, stream
+from pgbridge.bridge.apply.stream_worker import StreamWorker
+from pgbridge.bridge.catalog import catalog_rows, copied_ranges, refresh
+from pgbridge.bridge.receive.slot import tablesync_slot
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import errors, faults, log, remedies
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync import copy_progress, made_tables
+from pgbridge.bridge.sync.server_check import ServerCheck
+from pgbridge.bridge.sync.start import Start
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
-    from bridge.track.progress import Progress
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
+    from pgbridge.bridge.track.progress import Progress
+    from pgbridge.protocol.lsn import Lsn
 
 _COPIED = frozenset("fsr")
 _LOOK_INTERVAL_S = 0.2

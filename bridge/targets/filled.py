@@ -13,8 +13,8 @@ import re
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from bridge.runtime.errors import OwnColumnError
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.runtime.errors import OwnColumnError
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

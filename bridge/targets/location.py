@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import PREFIX, CatalogWarehouse, folded, unsupported_name
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import PREFIX, CatalogWarehouse, folded, unsupported_name
 
 _NO_TABLES: Final = frozenset({"_delta_log", "_samples"})  # DeltaTableUtils.findDeltaTableRoot
 _TIME_TRAVEL: Final = re.compile("@(?=(?:[vV][0-9]+|[0-9]{17})$)")  # DeltaTimeTravelSpec: @v<version>, @<time>

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.filled import Filled, Filling, check_filled
-from bridge.targets.location import quoted, sql_name
-from protocol.values.types import ColumnType, Kind, Place, decimal_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.targets.filled import Filled, Filling, check_filled
+from pgbridge.bridge.targets.location import quoted, sql_name
+from pgbridge.protocol.values.types import ColumnType, Kind, Place, decimal_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ The LSN of the transaction to skip is what ALTER SUBSCRIPTION … SKIP accepts: 
 
 from __future__ import annotations
 
-from bridge.runtime.errors import InvalidLsn, SkipError
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.runtime.errors import InvalidLsn, SkipError
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 
 class Progress:

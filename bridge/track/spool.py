@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bridge.runtime.errors import StateError
-from bridge.runtime.process import fsync
-from protocol.bulk.columns import RowMessages
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec import messages, pgoutput, walsender
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Event, Events, Transaction
-from protocol.values.value_array import PADDING
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime.process import fsync
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec import messages, pgoutput, walsender
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Event, Events, Transaction
+from pgbridge.protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -13,26 +13,26 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bridge.apply.published import Published
-from bridge.catalog import catalog_rows, lock, maintenance
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.each_subscription import each
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
-from bridge.runtime import errors, log
-from bridge.spark.launch import Launch
-from bridge.spark.session import command_session, driver_of, told
-from bridge.sync.table_reading import Pace
-from bridge.verify import comparison
-from bridge.verify.verification import Verification
+from pgbridge.bridge.apply.published import Published
+from pgbridge.bridge.catalog import catalog_rows, lock, maintenance
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.each_subscription import each
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.spark.launch import Launch
+from pgbridge.bridge.spark.session import command_session, driver_of, told
+from pgbridge.bridge.sync.table_reading import Pace
+from pgbridge.bridge.verify import comparison
+from pgbridge.bridge.verify.verification import Verification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.config.config import Config, Subscription
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.config.config import Config, Subscription
+    from pgbridge.protocol.lsn import Lsn
 
 EQUAL, DIFFERENT, UNVERIFIED = 0, 1, 2
 

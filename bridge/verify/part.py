@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.key_order import range_condition
-from bridge.targets.location import quoted
+from pgbridge.bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.sync.key_order import range_condition
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from bridge.sync.key_order import KeyParts
-    from bridge.verify.window import TableWindow
+    from pgbridge.bridge.sync.key_order import KeyParts
+    from pgbridge.bridge.verify.window import TableWindow
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bridge.catalog.verified import Begun, VerifiedRow, rows
-from bridge.verify.comparison import counts, said
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog.verified import Begun, VerifiedRow, rows
+from pgbridge.bridge.verify.comparison import counts, said
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.config.config import Subscription
-    from bridge.verify.comparison import Verdict
-    from bridge.verify.part import Part
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.verify.comparison import Verdict
+    from pgbridge.bridge.verify.part import Part
 
 _UNCHANGED: Final = 7
 """So many times as seldom a table is read that has not changed."""

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-import sql
-from bridge.receive import connection, slot
-from bridge.runtime import errors, threads
-from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.table_reading import rows_made_anew, select_statement, where_clause
+from pgbridge import sql
+from pgbridge.bridge.receive import connection, slot
+from pgbridge.bridge.runtime import errors, threads
+from pgbridge.bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.sync.table_reading import rows_made_anew, select_statement, where_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bridge.publication.published_table import PublishedTable
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.protocol.lsn import Lsn
 
 _SETTINGS: Final = (
     "SET LOCAL lock_timeout = '5s'",

@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql as psql
 
-from bridge.sqltext.lexer import quote_identifier
-from bridge.sync.table_reading import BlockRange, Pace, block_ranges, copy_statement, select_statement, where_clause
-from bridge.verify import comparison, tables
-from bridge.verify.window import UNCHANGED, TableWindow, Texts
+from pgbridge.bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.sync.table_reading import (
+    BlockRange,
+    Pace,
+    block_ranges,
+    copy_statement,
+    select_statement,
+    where_clause,
+)
+from pgbridge.bridge.verify import comparison, tables
+from pgbridge.bridge.verify.window import UNCHANGED, TableWindow, Texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from bridge.verify.part import Part
-    from bridge.verify.source import Source
+    from pgbridge.bridge.verify.part import Part
+    from pgbridge.bridge.verify.source import Source
 
 _KEY: Final = "pgbridge_key_hash"
 _HASH: Final = "pgbridge_row_hash"

@@ -12,16 +12,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bridge.verify.comparison import Buckets, Difference, Shown, differences, differing, explained, lone_keys, rows_in
-from bridge.verify.tables import BUCKET_BITS, FINE_BITS
+from pgbridge.bridge.verify.comparison import (
+    Buckets,
+    Difference,
+    Shown,
+    differences,
+    differing,
+    explained,
+    lone_keys,
+    rows_in,
+)
+from pgbridge.bridge.verify.tables import BUCKET_BITS, FINE_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from bridge.verify.comparison import Verdict
-    from bridge.verify.source_table import SourceTable
-    from bridge.verify.target import TargetVersion
-    from bridge.verify.window import TableWindow, Texts
+    from pgbridge.bridge.verify.comparison import Verdict
+    from pgbridge.bridge.verify.source_table import SourceTable
+    from pgbridge.bridge.verify.target import TargetVersion
+    from pgbridge.bridge.verify.window import TableWindow, Texts
 
 _Found = TypeVar("_Found")
 

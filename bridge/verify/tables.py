@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bridge.sqltext.lexer import quote_identifier
-from bridge.targets.location import quoted
-from protocol.lsn import INVALID, Lsn
-from protocol.values.readers import AS_NULLS
-from protocol.values.types import ColumnType, Kind, Place
+from pgbridge.bridge.sqltext.lexer import quote_identifier
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.readers import AS_NULLS
+from pgbridge.protocol.values.types import ColumnType, Kind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bridge.publication.published_table import PublishedTable
-    from bridge.targets.target import Mode
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.targets.target import Mode
 
 _BOOL, _BYTEA, _INT8, _TEXT, _FLOAT4, _FLOAT8, _DATE, _TIMESTAMP, _TIMESTAMPTZ = (
     16, 17, 20, 25, 700, 701, 1082, 1114, 1184,

@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.lake import location, retry
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.source import as_frame
-from bridge.lake.writes import merge_into
-from bridge.runtime.errors import VerifyError
-from bridge.spark import outcome, session
-from bridge.sync import copy_reader
-from bridge.targets.location import quoted, sql_name
-from bridge.targets.target import TargetColumn
-from bridge.verify.comparison import Buckets, Difference, bucket_sums
-from bridge.verify.source_table import SourceTable
-from bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable
+from pgbridge.bridge.lake import location, retry
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.lake.writes import merge_into
+from pgbridge.bridge.runtime.errors import VerifyError
+from pgbridge.bridge.spark import outcome, session
+from pgbridge.bridge.sync import copy_reader
+from pgbridge.bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.bridge.verify.comparison import Buckets, Difference, bucket_sums
+from pgbridge.bridge.verify.source_table import SourceTable
+from pgbridge.bridge.verify.tables import BUCKET_BITS, ValueTexts, VerifiedTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from bridge.apply.published import Published
-    from bridge.config.config import Subscription
-    from bridge.verify.part import Part
-    from bridge.verify.source import Source
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.apply.published import Published
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.verify.part import Part
+    from pgbridge.bridge.verify.source import Source
+    from pgbridge.protocol.lsn import Lsn
 
 _LOW_BITS: Final = 30
 

@@ -13,35 +13,35 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bridge.catalog import verified
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.lake.table import existing_schema, read_target_schema
-from bridge.runtime.errors import BridgeError, TargetError, VerifyError
-from bridge.snapshots.point_in_time import TableAt, version_at
-from bridge.spark.session import told
-from bridge.sync.copy_reader import key_of
-from bridge.verify.comparison import Verdict
-from bridge.verify.schedule import Compared, noted, takes_part
-from bridge.verify.source import Source
-from bridge.verify.source_table import SourceTable
-from bridge.verify.table_comparison import TableComparison
-from bridge.verify.tables import VerifiedColumn, VerifiedTable, row_hash
-from bridge.verify.target import TargetVersion, hashing_session, repair
-from bridge.verify.window import TableWindow, Window
-from protocol.values.types import Place
+from pgbridge.bridge.catalog import verified
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.lake.table import existing_schema, read_target_schema
+from pgbridge.bridge.runtime.errors import BridgeError, TargetError, VerifyError
+from pgbridge.bridge.snapshots.point_in_time import TableAt, version_at
+from pgbridge.bridge.spark.session import told
+from pgbridge.bridge.sync.copy_reader import key_of
+from pgbridge.bridge.verify.comparison import Verdict
+from pgbridge.bridge.verify.schedule import Compared, noted, takes_part
+from pgbridge.bridge.verify.source import Source
+from pgbridge.bridge.verify.source_table import SourceTable
+from pgbridge.bridge.verify.table_comparison import TableComparison
+from pgbridge.bridge.verify.tables import VerifiedColumn, VerifiedTable, row_hash
+from pgbridge.bridge.verify.target import TargetVersion, hashing_session, repair
+from pgbridge.bridge.verify.window import TableWindow, Window
+from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from bridge.apply.published import Published
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.verified import VerifiedRow
-    from bridge.config.config import Subscription
-    from bridge.sync.table_reading import Pace
-    from bridge.verify.part import Part
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.apply.published import Published
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.verified import VerifiedRow
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.sync.table_reading import Pace
+    from pgbridge.bridge.verify.part import Part
+    from pgbridge.protocol.lsn import Lsn
 
 _LOOK_S: Final = 0.25
 

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from bridge.apply.published import Published
-from bridge.catalog import verified
-from bridge.lake.table import table_version
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publisher import Publisher
-from bridge.runtime import errors, remedies
-from bridge.runtime.threads import Turns, detached
-from bridge.spark.session import interrupt, told
-from bridge.sync.copy_reader import key_of
-from bridge.sync.key_order import key_parts
-from bridge.sync.table_reading import RANGE_BYTES, Pace
-from bridge.verify.part import part_from
-from bridge.verify.schedule import due_s, takes_part
-from bridge.verify.verification import Verification
-from protocol.lsn import INVALID
+from pgbridge.bridge.apply.published import Published
+from pgbridge.bridge.catalog import verified
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.bridge.runtime.threads import Turns, detached
+from pgbridge.bridge.spark.session import interrupt, told
+from pgbridge.bridge.sync.copy_reader import key_of
+from pgbridge.bridge.sync.key_order import key_parts
+from pgbridge.bridge.sync.table_reading import RANGE_BYTES, Pace
+from pgbridge.bridge.verify.part import part_from
+from pgbridge.bridge.verify.schedule import due_s, takes_part
+from pgbridge.bridge.verify.verification import Verification
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.catalog.catalog_rows import RelRow
-    from bridge.catalog.verified import VerifiedRow
-    from bridge.config.config import Subscription
-    from bridge.publication.published_table import PublishedTable
-    from bridge.verify.part import Part
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.catalog.verified import VerifiedRow
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.verify.part import Part
 
 _STEP_BYTES: Final = 2 * RANGE_BYTES
 """What a step reads, by the tables' sizes on the server's disk: a second or a few. A large table of which no key lies

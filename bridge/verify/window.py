@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.codec import messages as m, pgoutput
+from pgbridge.protocol.codec import messages as m, pgoutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
     _Change = tuple[m.Insert | m.Update | m.Delete | m.Truncate, list[m.Relation]]
 

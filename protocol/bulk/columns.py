@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from protocol.bulk.decode_chunk import Column, DecodeChunk, Tuples, decode_in_chunks
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.pgoutput import MESSAGE_TYPES
-from protocol.errors import MalformedMessage
-from protocol.values.value_array import Bools, Bytes, Ints, Unrepresentable, numbers_at
+from pgbridge.protocol.bulk.decode_chunk import Column, DecodeChunk, Tuples, decode_in_chunks
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.pgoutput import MESSAGE_TYPES
+from pgbridge.protocol.errors import MalformedMessage
+from pgbridge.protocol.values.value_array import Bools, Bytes, Ints, Unrepresentable, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from protocol.codec.messages import Relation, Tuple
-    from protocol.values.types import ColumnType
+    from pgbridge.protocol.codec.messages import Relation, Tuple
+    from pgbridge.protocol.values.types import ColumnType
 
 INSERT, UPDATE, DELETE = b"IUD"
 _KEY, _OLD, _NEW = b"KON"

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from protocol.bulk.decode_chunk import Column, DecodeChunk, decode_in_chunks
-from protocol.bulk.message_array import MessageArray
-from protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
-from protocol.values.value_array import Bytes, Ints, Unrepresentable, ValueArray, merge, numbers_at
+from pgbridge.protocol.bulk.decode_chunk import Column, DecodeChunk, decode_in_chunks
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.errors import MalformedMessage, UnexpectedMessage, UnsupportedMessage
+from pgbridge.protocol.values.value_array import Bytes, Ints, Unrepresentable, ValueArray, merge, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from protocol.values.types import ColumnType
+    from pgbridge.protocol.values.types import ColumnType
 
 COPY_DATA: Final = ord("d")
 PREFIX_BYTES: Final = 5

@@ -14,15 +14,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.codec.messages import VALUE_KINDS, VALUES_WITHOUT_DATA, Tuple, Value
-from protocol.errors import MalformedMessage, UnrepresentableValue, UnsupportedBinary
-from protocol.values import readers, types, value_array
-from protocol.values.value_array import Bools, Bytes, Ints, UnheldValue, Unrepresentable, ValueArray, merge, numbers_at
+from pgbridge.protocol.codec.messages import VALUE_KINDS, VALUES_WITHOUT_DATA, Tuple, Value
+from pgbridge.protocol.errors import MalformedMessage, UnrepresentableValue, UnsupportedBinary
+from pgbridge.protocol.values import readers, types, value_array
+from pgbridge.protocol.values.value_array import (
+    Bools,
+    Bytes,
+    Ints,
+    UnheldValue,
+    Unrepresentable,
+    ValueArray,
+    merge,
+    numbers_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from protocol.bulk.message_array import MessageArray
+    from pgbridge.protocol.bulk.message_array import MessageArray
 
 DECODE_CHUNK_ROWS: Final = 1 << 14
 DECODE_CHUNK_BYTES: Final = 1 << 22

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocol.values.value_array import PADDING, Bools, Bytes, Ints
+from pgbridge.protocol.values.value_array import PADDING, Bools, Bytes, Ints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from protocol.errors import MalformedMessage
+from pgbridge.protocol.errors import MalformedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

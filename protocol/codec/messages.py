@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 
 class ValueKind(enum.Enum):

@@ -24,10 +24,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from protocol.codec import messages, transaction_messages
-from protocol.codec.buffer import Codec, Reader, Writer
-from protocol.errors import MalformedMessage, UnsupportedMessage
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec import messages, transaction_messages
+from pgbridge.protocol.codec.buffer import Codec, Reader, Writer
+from pgbridge.protocol.errors import MalformedMessage, UnsupportedMessage
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

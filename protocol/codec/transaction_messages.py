@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from protocol.codec import messages
-from protocol.codec.buffer import Codec, Reader, Writer
-from protocol.errors import MalformedMessage
-from protocol.lsn import Lsn, unchecked_lsn
+from pgbridge.protocol.codec import messages
+from pgbridge.protocol.codec.buffer import Codec, Reader, Writer
+from pgbridge.protocol.errors import MalformedMessage
+from pgbridge.protocol.lsn import Lsn, unchecked_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

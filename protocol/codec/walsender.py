@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Required, TypedDict
 
-from protocol.codec.buffer import Reader, Writer
-from protocol.errors import MalformedMessage, UnsupportedMessage
-from protocol.lsn import Lsn, unchecked_lsn
+from pgbridge.protocol.codec.buffer import Reader, Writer
+from pgbridge.protocol.errors import MalformedMessage, UnsupportedMessage
+from pgbridge.protocol.lsn import Lsn, unchecked_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

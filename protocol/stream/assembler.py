@@ -17,15 +17,15 @@ import enum
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from protocol.codec import messages as m, pgoutput, walsender
-from protocol.errors import UnexpectedMessage
-from protocol.stream.relations import RelationCache
-from protocol.stream.transactions import Ending, RunFinder, Transaction, TransactionRun
+from pgbridge.protocol.codec import messages as m, pgoutput, walsender
+from pgbridge.protocol.errors import UnexpectedMessage
+from pgbridge.protocol.stream.relations import RelationCache
+from pgbridge.protocol.stream.transactions import Ending, RunFinder, Transaction, TransactionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from protocol.bulk.message_array import ChunkedMessages, MessageArray
+    from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
 
 
 class State(enum.Enum):

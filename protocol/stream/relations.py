@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.errors import UnexpectedMessage
+from pgbridge.protocol.errors import UnexpectedMessage
 
 if TYPE_CHECKING:
-    from protocol.codec.messages import Relation
+    from pgbridge.protocol.codec.messages import Relation
 
 
 class _Announced(NamedTuple):

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import numpy as np
 
-from protocol.bulk.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
-from protocol.codec.messages import LogicalMessage, Relation, Truncate
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.lsn import INVALID, Lsn
-from protocol.values.value_array import Bytes, Ints, numbers_at
+from pgbridge.protocol.bulk.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
+from pgbridge.protocol.codec.messages import LogicalMessage, Relation, Truncate
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.value_array import Bytes, Ints, numbers_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

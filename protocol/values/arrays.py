@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.values import types, value_array
-from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, Reader, Unrepresentable, ValueArray
+from pgbridge.protocol.values import types, value_array
+from pgbridge.protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, Reader, Unrepresentable, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import numeric, output, value_array
-from protocol.values.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
-from protocol.values.types import ColumnType, Kind
+from pgbridge.protocol.values import numeric, output, value_array
+from pgbridge.protocol.values.text_values import MAX_DAYS, MAX_USECS, MIN_DAYS, MIN_USECS, OUTSIDE_YEARS, read_string
+from pgbridge.protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

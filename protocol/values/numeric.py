@@ -14,10 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import types, value_array
-from protocol.values.output import NUMERIC_NEG, NUMERIC_SPECIAL
-from protocol.values.text_values import NOT_A_DECIMAL, to_decimal
-from protocol.values.value_array import Bools, Bytes, Ints, MalformedValue, TooLargeError, Unrepresentable, ValueArray
+from pgbridge.protocol.values import types, value_array
+from pgbridge.protocol.values.output import NUMERIC_NEG, NUMERIC_SPECIAL
+from pgbridge.protocol.values.text_values import NOT_A_DECIMAL, to_decimal
+from pgbridge.protocol.values.value_array import (
+    Bools,
+    Bytes,
+    Ints,
+    MalformedValue,
+    TooLargeError,
+    Unrepresentable,
+    ValueArray,
+)
 
 _HEADER_BYTES: Final = 8
 _MAX_DSCALE: Final = 0x3FFF

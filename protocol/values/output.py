@@ -11,8 +11,8 @@ import struct
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.lsn import Lsn
-from protocol.values.types import ColumnType, Kind
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import arrays, binary_values, text_values, types
-from protocol.values.value_array import Bools, UnheldValue, Unrepresentable, ValueArray, refuse
+from pgbridge.protocol.values import arrays, binary_values, text_values, types
+from pgbridge.protocol.values.value_array import Bools, UnheldValue, Unrepresentable, ValueArray, refuse
 
 
 def read_text(values: ValueArray, type_: types.ColumnType, policy: Unrepresentable) -> pa.Array:

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values import value_array
-from protocol.values.types import ColumnType, Kind
+from pgbridge.protocol.values import value_array
+from pgbridge.protocol.values.types import ColumnType, Kind
 
 OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
 NOT_A_DECIMAL: Final = "the column holds finite numbers only"

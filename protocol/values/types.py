@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.values.types import ColumnType
+from pgbridge.protocol.values.types import ColumnType
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

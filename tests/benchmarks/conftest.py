@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from benchmarks.bridge_folder import NAME, BridgeFolder
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import load
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import load
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_selection import rank
 
 

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 import pytest
 
 from benchmarks.apply_tables import KEYS, RANDOM, SERIAL, Case, Size
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.net_effect import net_effect
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.effects.net_effect import net_effect
 
 
 @pytest.mark.parametrize("keys", KEYS)

@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from benchmarks.bridge_folder import NAME, BridgeFolder, copies, is_copied
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import load
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import load
+from pgbridge.protocol.lsn import Lsn
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from benchmarks.catch_up import CASES, COLD, NATIVE, VARIANTS, WARM, DaemonProce
 from benchmarks.daemon_runs import Job
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import SETTINGS
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 SCALE = 0.0005
 
@@ -32,7 +32,7 @@ class InThisProcess:
 @pytest.fixture
 def servers(private, spark, monkeypatch):
     """The run's server, and another one for PostgreSQL's subscription."""
-    monkeypatch.setattr("bridge.spark.session.start", lambda *_, **__: spark)
+    monkeypatch.setattr("pgbridge.bridge.spark.session.start", lambda *_, **__: spark)
     monkeypatch.setattr(catch_up, "DaemonProcess", InThisProcess)
     monkeypatch.setattr(catch_up, "_REST_S", 0.0)
     with EmbeddedPostgres(settings=SETTINGS, fsync=False) as subscriber:

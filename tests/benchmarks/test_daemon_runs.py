@@ -11,7 +11,7 @@ import pytest
 from benchmarks.bridge_folder import BridgeFolder
 from benchmarks.checksum import in_postgresql
 from benchmarks.daemon_runs import Job, catch_up
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder(publisher, spark, monkeypatch, tmp_path):
     """A folder of a subscription to the table t, which has one row; the session is the tests'."""
-    monkeypatch.setattr("bridge.spark.session.start", lambda *_, **__: spark)
+    monkeypatch.setattr("pgbridge.bridge.spark.session.start", lambda *_, **__: spark)
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t VALUES (1, 'x')")
     publisher.execute("CREATE PUBLICATION p FOR TABLE t")
     made = BridgeFolder(tmp_path / "folder")

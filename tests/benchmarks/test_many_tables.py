@@ -13,10 +13,10 @@ import pytest
 from benchmarks import many_tables
 from benchmarks.many_tables import Size, footprint, measure
 from benchmarks.measure import BenchmarkError
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import load
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import load
+from pgbridge.protocol.lsn import Lsn
 from tests.benchmarks.test_database import names
 
 

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.checksum import in_postgresql
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import SETTINGS, NativeSubscriber
-from bridge.demo.server import EmbeddedPostgres
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.protocol.lsn import Lsn
 
 TABLES = {"t": [("id", "integer"), ("note", "text")]}
 

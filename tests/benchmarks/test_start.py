@@ -7,7 +7,7 @@ import pytest
 from benchmarks import start
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import SETTINGS
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 from tests.benchmarks.test_database import names
 
 

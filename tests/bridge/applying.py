@@ -6,10 +6,10 @@ import tempfile
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.lake import source
-from bridge.lake.commit import plan
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.lake import source
+from pgbridge.bridge.lake.commit import plan
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import delta_target, empty_target
 from tests.bridge.apply.made_worker import Parts
 

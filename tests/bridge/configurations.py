@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bridge.config.config import Subscription
+from pgbridge.bridge.config.config import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,17 +8,17 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config, Subscription
-from bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime.supervisor import StopSignals
 from tests.bridge.made_daemon import DyingWorker, Systemd
 
 
 @pytest.fixture
 def supervised(tmp_path, monkeypatch):
     """Supervises a `DyingWorker`."""
-    from bridge.service import daemon as module
-    from bridge.spark import session
+    from pgbridge.bridge.service import daemon as module
+    from pgbridge.bridge.spark import session
 
     monkeypatch.setattr(module, "SubscriptionWorker", DyingWorker)
     monkeypatch.setattr(session, "fork", lambda spark: spark)

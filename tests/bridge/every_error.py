@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.runtime.errors import (
+from pgbridge.bridge.runtime.errors import (
     AnotherServer,
     ApplyContext,
     ApplyError,
@@ -31,7 +31,7 @@ from bridge.runtime.errors import (
     TargetError,
     VerifyError,
 )
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 CONTEXT = ApplyContext("pgbridge_shop", Lsn.parse("0/14C0378"), 725, "public.t1", "INSERT")
 

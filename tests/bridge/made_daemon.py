@@ -9,17 +9,17 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from bridge.runtime.threads import Heartbeat
+from pgbridge.bridge.runtime.threads import Heartbeat
 
 if TYPE_CHECKING:
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.config.config import Subscription
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION pub FOR TABLE t"
 
 
 def command(bridge, *arguments):
     """Run another command on the daemon's configuration."""
-    line = [sys.executable, "-m", "bridge", *arguments, "--config", str(bridge.config)]
+    line = [sys.executable, "-m", "pgbridge", *arguments, "--config", str(bridge.config)]
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 

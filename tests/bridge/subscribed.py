@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 SETUP = "CREATE TABLE t (id int PRIMARY KEY, note text); CREATE PUBLICATION pub FOR TABLE t"
 

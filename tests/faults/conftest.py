@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.runtime import process, threads
-from bridge.spark.driver import Driver
+from pgbridge.bridge.runtime import process, threads
+from pgbridge.bridge.spark.driver import Driver
 from tests.faults.lives import Lives
 from tests.faults.on_call import SETUP, OnCall
 from tests.faults.standby import ForkedServer
@@ -66,7 +66,7 @@ def private_server() -> Iterator[ForkedServer]:
 @pytest.fixture
 def make_lives(private_server, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., Lives]]:
     """Makes the subscription to that server; a life gives up after one error of applying."""
-    monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
+    monkeypatch.setattr("pgbridge.bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     made: list[Lives] = []
 

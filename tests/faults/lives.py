@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config, Subscription
-from bridge.recovery.recover import recover
-from bridge.runtime import faults
-from bridge.runtime.errors import BridgeError
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.recovery.recover import recover
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import BridgeError
 from tests.bridge.configurations import altered, as_toml
 from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.oracle.delta import differences

@@ -8,10 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from bridge.config import config
-from bridge.runtime.errors import BridgeError
-from bridge.runtime.supervisor import StopSignals
-from bridge.service.daemon import Daemon
+from pgbridge.bridge.config import config
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.service.daemon import Daemon
 from tests.bridge.made_daemon import wait_until
 from tests.oracle.delta import delta_table, differences
 from tests.oracle.memory_tables import MemoryTables

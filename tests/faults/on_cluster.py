@@ -19,12 +19,12 @@ import psutil
 import psycopg
 import pytest
 
-from bridge.lake import source
-from bridge.receive.stream import copy_both
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
-from bridge.spark import session
-from bridge.spark.cluster import Cluster
+from pgbridge.bridge.lake import source
+from pgbridge.bridge.receive.stream import copy_both
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.spark.cluster import Cluster
 from tests.bridge.configurations import altered
 from tests.fix_bridge import Pipeline
 from tests.fix_cluster import executors_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bridge.spark import session
+from pgbridge.bridge.spark import session
 
 
 def main(paths: list[str]) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -101,7 +101,7 @@ def compare(soak: Soak) -> dict[str, tuple[int, list[str]]]:
 
     With `promotions` a Delta table may have kept a column that the server has lost; it is not looked at.
     """
-    from bridge.spark import session
+    from pgbridge.bridge.spark import session
 
     settings = {"spark.driver.memory": "2g", **soak.place.reads}
     spark = session.start("local[2]", settings, warehouses=[soak.place.warehouse])

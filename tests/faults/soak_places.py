@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 from tests.faults.s3_proxy import S3Proxy
 from tests.fix_cluster import SparkCluster
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY, Bucket, S3Server

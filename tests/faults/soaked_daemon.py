@@ -29,7 +29,7 @@ class Daemon:
     def start(self, *arguments: str) -> None:
         """Start it, with further arguments of `pgbridge run`."""
         with (self.folder / "daemon.log").open("ab") as log:
-            command = [sys.executable, "-m", "bridge", "run", *arguments]
+            command = [sys.executable, "-m", "pgbridge", "run", *arguments]
             command += ["--config", str(self.folder / "pgbridge.toml")]
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
@@ -65,7 +65,7 @@ class Daemon:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of pgbridge."""
-        line = [sys.executable, "-m", "bridge", *arguments, "--config", str(self.folder / "pgbridge.toml")]
+        line = [sys.executable, "-m", "pgbridge", *arguments, "--config", str(self.folder / "pgbridge.toml")]
         return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
 
     def status(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import time
 def main() -> None:
     """Run the query until it is killed, or with --once, until it is caught up."""
     import pgbridge
-    from bridge.spark.session import start
+    from pgbridge.bridge.spark.session import start
     from tests.fix_spark import YOUNG_JVM
 
     conninfo, publication, slot, folder, *rest = sys.argv[1:]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.runtime.threads import Closing
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.runtime.threads import Closing
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from bridge.demo.server import Setting
+    from pgbridge.bridge.demo.server import Setting
 
 SETTINGS: dict[str, Setting] = {
     "hot_standby_feedback": True,

@@ -13,8 +13,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.oracle.delta import differences
 
 TABLES = ("one", "two")
@@ -74,7 +74,7 @@ def live(bridge, point: str = "", number: int = 0, kind: str = "crash") -> bool:
 @pytest.mark.soak  # `delta.test_alter` takes back what was altered, `test_apply` has faults in batches
 @pytest.mark.parametrize("places", [WORST, ALL], ids=["worst", "all"])
 def test_a_fault_while_columns_change(spark, publisher, pipeline, monkeypatch, places):
-    monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
+    monkeypatch.setattr("pgbridge.bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     publisher.execute(SCHEMA + "CREATE PUBLICATION pub FOR ALL TABLES")
     bridge = pipeline()

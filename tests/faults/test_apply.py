@@ -15,8 +15,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError, OutcomeUnknown
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown
 from tests.oracle.delta import differences
 from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import NativeSubscriber
@@ -113,7 +113,7 @@ class Lives:
 @pytest.fixture
 def make_lives(publisher, monkeypatch):
     """Makes both, with their tables copied."""
-    monkeypatch.setattr("bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
+    monkeypatch.setattr("pgbridge.bridge.service.subscriber._GIVE_UP_APPLYING_AFTER", 1)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # crashes of threads are meant
     publisher.execute(SCHEMA + "CREATE PUBLICATION pub FOR ALL TABLES")
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
@@ -190,7 +190,7 @@ def test_without_spark_nothing_is_decided(lives):
     lives.write(GOOD)
     worker = lives.bridge.worker()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bridge.apply.applier.apply_table", _gone)
+        patch.setattr("pgbridge.bridge.apply.applier.apply_table", _gone)
         worker.thread.start()
         worker.thread.join(60)
     assert isinstance(worker.error, OutcomeUnknown)

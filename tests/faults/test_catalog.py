@@ -40,7 +40,7 @@ def in_metastore(daemon, tmp_path):
 
 def check(bridge):
     """What `pgbridge check` prints of the warehouse."""
-    command = [sys.executable, "-m", "bridge", "check", "--config", str(bridge.config)]
+    command = [sys.executable, "-m", "pgbridge", "check", "--config", str(bridge.config)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return next(line for line in done.stdout.splitlines() if "warehouse:" in line)
 

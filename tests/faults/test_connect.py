@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from tests.bridge.made_daemon import command, wait_until
 from tests.faults.proxy import Proxy
 from tests.oracle.delta import differences

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bridge.lake.location import layout_of
-from bridge.runtime.warehouse import Layout
+from pgbridge.bridge.lake.location import layout_of
+from pgbridge.bridge.runtime.warehouse import Layout
 from tests.faults.test_connect import caught_up
 
 SETUP = """

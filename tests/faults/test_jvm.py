@@ -12,8 +12,8 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import sync_name
 from tests.bridge.made_daemon import command, wait_until
 
 SETUP = """

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bridge.runtime.faults import FAULT_POINTS
+from pgbridge.bridge.runtime.faults import FAULT_POINTS
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES

@@ -66,6 +66,6 @@ def test_a_copy_that_is_killed_five_times(publisher, daemon, capsys):
     with capsys.disabled():
         sys.stdout.write(f"\n{read / ROWS:.3f} copies read, {held_bytes >> 20} MiB of WAL held, {took_s:.0f} s\n")
     assert read <= 1.2 * ROWS
-    verify = [sys.executable, "-m", "bridge", "verify", "sub", "--config", str(bridge.config)]
+    verify = [sys.executable, "-m", "pgbridge", "verify", "sub", "--config", str(bridge.config)]
     result = subprocess.run(verify, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from bridge.spark.driver import OF_A_ROW
-from protocol.lsn import Lsn
+from pgbridge.bridge.spark.driver import OF_A_ROW
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.made_daemon import wait_until
 
 SETUP = """
@@ -56,7 +56,7 @@ def test_a_value_is_streamed_filtered_and_verified(publisher, daemon, megabytes,
     ((end,),) = publisher.query("SELECT pg_current_wal_lsn()::text")
     wait_until(lambda: Lsn.parse(bridge.status()["remote_lsn"] or "0/0") >= Lsn.parse(end), 400)
     assert bridge.status()["last_error"] is None, bridge.log_tail()
-    line = [sys.executable, "-m", "bridge", "verify", "sub", "--json", "--config", str(bridge.config)]
+    line = [sys.executable, "-m", "pgbridge", "verify", "sub", "--json", "--config", str(bridge.config)]
     verified = subprocess.run(line, capture_output=True, text=True, check=False, timeout=600)
     assert verified.returncode == 0, (verified.stdout[-2000:], verified.stderr[-2000:])
     (table,) = json.loads(verified.stdout)["subscriptions"][0]["tables"]

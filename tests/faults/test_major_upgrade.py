@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import Source, eventually, planned, rows_of
 from tests.faults.load import SCHEMA, TABLES, Load
 from tests.faults.proxy import Proxy

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.faults.lives import equal_or_refused
 
 if TYPE_CHECKING:

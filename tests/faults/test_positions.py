@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.receive.stream import walreceiver
-from protocol.codec import walsender
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.receive.stream import walreceiver
+from pgbridge.protocol.codec import walsender
 from tests.faults.lives import Crash, equal_or_refused, refused
 
 ROWS = "INSERT INTO {table} SELECT n, '{text}' FROM generate_series({first}, {last}) n;"

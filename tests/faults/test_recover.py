@@ -10,15 +10,15 @@ import threading
 
 import pytest
 
-from bridge.catalog import manifest, refresh
-from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.lake.writes import append_rows
-from bridge.receive.slot import ReplicationConnection
-from bridge.recovery.manifest_table import record
-from bridge.runtime import faults
-from bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError, TakenOver
-from bridge.track.spool import SpoolFile
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import manifest, refresh
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.recovery.manifest_table import record
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError, TakenOver
+from pgbridge.bridge.track.spool import SpoolFile
+from pgbridge.protocol.lsn import Lsn
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import equal_or_refused
 from tests.oracle.memory_tables import Manifests

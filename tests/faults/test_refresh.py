@@ -15,9 +15,9 @@ from collections import Counter
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
-from bridge.runtime import faults
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.runtime import faults
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.load import Load

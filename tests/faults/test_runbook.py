@@ -12,7 +12,7 @@ import shutil
 
 import pytest
 
-from bridge.catalog.catalog import catalog_path
+from pgbridge.bridge.catalog.catalog import catalog_path
 from tests.bridge.made_daemon import wait_until
 
 
@@ -153,7 +153,7 @@ def test_the_machine_is_lost(shop):
 
 def test_another_machine_has_taken_over(shop, monkeypatch):
     """The daemon here ends. With `--standby` it waits for its turn, and goes on with what the other one left."""
-    monkeypatch.setattr("bridge.recovery.standby._GRACE_S", 0.0)
+    monkeypatch.setattr("pgbridge.bridge.recovery.standby._GRACE_S", 0.0)
     shop.stop()
     file = shop.folder / "pgbridge.toml"
     here = file.read_text()

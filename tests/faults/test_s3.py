@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from bridge.apply.maintenance import DeltaTables
-from bridge.lake.log.local_tables import LocalTables
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.apply.maintenance import DeltaTables
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.bridge.subscribed import end, wait_until
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY
 from tests.oracle.delta import differences

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError, PublisherError, TakenOver
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError, PublisherError, TakenOver
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import Lives, equal_or_refused
@@ -29,7 +29,7 @@ from tests.oracle.native import DatabaseRows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bridge.demo.server import EmbeddedPostgres
+    from pgbridge.bridge.demo.server import EmbeddedPostgres
     from tests.faults.standby import ForkedServer
 
 # --- where the owner was, with tables in memory -----------------------------------------------------------------------

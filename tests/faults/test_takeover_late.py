@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog import refresh, reset
-from bridge.lake.commit import messages, restore
-from bridge.runtime import faults
-from bridge.runtime.errors import PublisherError, StateError, TakenOver, TargetError
+from pgbridge.bridge.catalog import refresh, reset
+from pgbridge.bridge.lake.commit import messages, restore
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import PublisherError, StateError, TakenOver, TargetError
 from tests.bridge.made_daemon import wait_until
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import _RESTORE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bridge.catalog import refresh
-from bridge.runtime.errors import AnotherServer
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.runtime.errors import AnotherServer
 from tests.faults import test_matrix as matrix
 from tests.faults.test_recover import begun, copies
 

@@ -7,11 +7,11 @@ import pytest
 
 from fuzz import targets
 from fuzz.targets import TARGETS, Broken, framed
-from protocol.codec.messages import Begin, Insert, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.errors import MalformedMessage
-from protocol.lsn import Lsn
-from protocol.values.types import Kind
+from pgbridge.protocol.codec.messages import Begin, Insert, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.errors import MalformedMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import Kind
 
 BEGIN = b"\0" + encode(Begin(Lsn(1), 2, 3))
 ROW = encode(Insert(7, (Value(ValueKind.TEXT, b"x"),)))

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bridge.lake.commit import plan
+from pgbridge.bridge.lake.commit import plan
 
 WAYS = ("written anew", "rewritten by place", "rewritten by key", "merged")
 """What becomes of a small table. With `--every-way` each test goes each way; else its name draws one."""

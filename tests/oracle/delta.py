@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bridge.lake.location import read_table
+from pgbridge.bridge.lake.location import read_table
 from tests.oracle.memory_tables import MemoryTables
 
 if TYPE_CHECKING:

@@ -15,34 +15,41 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from bridge.apply import applier, stream
-from bridge.batch.batch import TableChanges
-from bridge.catalog.manifest import Manifest
-from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally, as_text
-from bridge.effects.events import DELETE, INSERT
-from bridge.evolution.alterations import AddColumn, RenameColumn
-from bridge.lake import table_position
-from bridge.lake.commit import restore
-from bridge.lake.log.history import History
-from bridge.recovery import fence, manifest_table, recover, standby
-from bridge.recovery.manifest_table import Last
-from bridge.runtime.warehouse import NO_LAYOUT
-from bridge.service import subscriber
-from bridge.spark import session
-from bridge.sync import tablesync
-from bridge.sync.copy_reader import copy_rows
-from bridge.sync.table_reading import copy_statement
-from bridge.targets.target import target_field, target_schema
+from pgbridge.bridge.apply import applier, stream
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.catalog.manifest import Manifest
+from pgbridge.bridge.effects.conflicts import (
+    DELETE_MISSING,
+    INSERT_EXISTS,
+    UPDATE_EXISTS,
+    UPDATE_MISSING,
+    Tally,
+    as_text,
+)
+from pgbridge.bridge.effects.events import DELETE, INSERT
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn
+from pgbridge.bridge.lake import table_position
+from pgbridge.bridge.lake.commit import restore
+from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.recovery import fence, manifest_table, recover, standby
+from pgbridge.bridge.recovery.manifest_table import Last
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
+from pgbridge.bridge.service import subscriber
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync import tablesync
+from pgbridge.bridge.sync.copy_reader import copy_rows
+from pgbridge.bridge.sync.table_reading import copy_statement
+from pgbridge.bridge.targets.target import target_field, target_schema
 from tests.simulation.lake import MemoryLake, MemorySession, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bridge.catalog.manifest import Due
-    from bridge.evolution.alterations import Alteration
-    from bridge.lake.log.stamp import CommitStamp
-    from bridge.sync.copy import TableCopy
-    from bridge.targets.target import TargetColumn, TargetSchema
+    from pgbridge.bridge.catalog.manifest import Due
+    from pgbridge.bridge.evolution.alterations import Alteration
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.sync.copy import TableCopy
+    from pgbridge.bridge.targets.target import TargetColumn, TargetSchema
 
     Rows = list[dict[str, Any]]
 

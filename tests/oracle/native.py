@@ -15,8 +15,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bridge.demo.programs import Programs
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.programs import Programs
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import time
 import psycopg
 import pytest
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_bridge import ROOT
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
@@ -77,7 +77,7 @@ def test_added_refreshed_truncated_altered_and_copied_afresh_under_load_with_kil
                 publisher.execute(statement)
                 time.sleep(chosen.uniform(0.0, 1.0))
             if options is not None:
-                command = [sys.executable, "-m", "bridge", "refresh", bridge.name, *options, "--config"]
+                command = [sys.executable, "-m", "pgbridge", "refresh", bridge.name, *options, "--config"]
                 subprocess.run([*command, str(bridge.config)], cwd=ROOT, check=True)
             time.sleep(chosen.uniform(0.0, 9.0))
             bridge.kill()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.lake.location import place_of, read_table
-from bridge.lake.log.local_log import local_folder
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError, ConfigError, TargetError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.lake.location import place_of, read_table
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError, ConfigError, TargetError
 from tests.bridge.lake.log.test_local_tables import Disk
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows, NativeSubscriber

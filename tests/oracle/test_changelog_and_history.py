@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.runtime.errors import ApplyError, TargetError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.runtime.errors import ApplyError, TargetError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.oracle.delta import differences
 from tests.oracle.replayed import as_of, mirrored, replayed
@@ -209,7 +209,7 @@ def test_filters_partitions_and_a_mode_for_one_table(spark, publisher, pipeline,
     (tmp_path / "publications.sql").write_text(
         "CREATE PUBLICATION pub FOR TABLE p WHERE (a > 10), q WITH (publish_via_partition_root = true);"
     )
-    from bridge.config.tables import Table
+    from pgbridge.bridge.config.tables import Table
 
     bridge = pipeline(
         publication_definitions=str(tmp_path / "publications.sql"),

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from bridge.runtime.errors import ApplyError
-from bridge.targets.location import quoted
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.targets.location import quoted
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

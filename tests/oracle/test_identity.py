@@ -9,8 +9,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.runtime.errors import ApplyError
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

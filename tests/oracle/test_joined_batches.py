@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply import next_batch
-from bridge.batch.growing_batch import GrowingBatch
-from bridge.runtime.errors import ApplyError
-from bridge.targets.location import quoted
+from pgbridge.bridge.apply import next_batch
+from pgbridge.bridge.batch.growing_batch import GrowingBatch
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.targets.location import quoted
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.workload import TABLES, Workload

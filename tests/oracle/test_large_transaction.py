@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.effects.divided import Spill
-from bridge.receive.stream import copy_both
+from pgbridge.bridge.effects.divided import Spill
+from pgbridge.bridge.receive.stream import copy_both
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import refresh
-from bridge.monitor.document import collect
-from bridge.runtime.errors import TargetError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.monitor.document import collect
+from pgbridge.bridge.runtime.errors import TargetError
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

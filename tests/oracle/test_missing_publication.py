@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import refresh
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.runtime.errors import PublisherError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 from psycopg import sql
 
-from bridge.check.finding import Level
-from bridge.check.subscription import Known, check_subscription
-from bridge.targets.location import quoted
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.targets.location import quoted
 from tests.hostile import NAMES
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.native import NativeSubscriber, dump_schema, text_rows
 
 

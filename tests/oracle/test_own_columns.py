@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.check.finding import Level
-from bridge.check.subscription import Known, check_subscription
-from bridge.lake.location import read_table
-from bridge.runtime.errors import ApplyError, BridgeError
-from bridge.targets.location import sql_name
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.runtime.errors import ApplyError, BridgeError
+from pgbridge.bridge.targets.location import sql_name
 from tests.oracle.delta import delta_table, unequal
 from tests.oracle.native import NativeSubscriber
 

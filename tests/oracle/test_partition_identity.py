@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

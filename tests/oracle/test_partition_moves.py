@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from structlog.testing import capture_logs
 
-from bridge.commands import refresh as command
-from protocol.lsn import Lsn
+from pgbridge.bridge.commands import refresh as command
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_bridge import WithoutCommitLog
 from tests.oracle.memory_tables import MemoryTables, in_memory
 from tests.oracle.native import NativeSubscriber

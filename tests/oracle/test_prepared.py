@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bridge.receive.slot import ReplicationConnection
-from protocol.codec.messages import (
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.protocol.codec.messages import (
     BeginPrepare,
     CommitPrepared,
     LogicalMessage,
@@ -21,7 +21,7 @@ from protocol.codec.messages import (
     RollbackPrepared,
     StreamPrepare,
 )
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.walsender import STREAM_EVERYTHING, Sent, Walsender, names
 
 PREPARE = ["BeginPrepare", "Insert", "Prepare"]

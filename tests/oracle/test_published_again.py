@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bridge.catalog import followed, refresh
-from bridge.commands.refresh import ask
+from pgbridge.bridge.catalog import followed, refresh
+from pgbridge.bridge.commands.refresh import ask
 from tests.oracle.delta import differences
 
 SCHEMA = """

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import sync_name
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
 from tests.oracle.native import NativeSubscriber

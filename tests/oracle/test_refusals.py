@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.lake.changes.verdicts import EntryFilterCompiler
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher as Server
-from bridge.runtime.errors import BridgeError
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.reapplied_routes import ReappliedRoutes
+from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.protocol.values.types import resolve
 from tests.fix_postgres import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from protocol.values.types import ColumnType
+    from pgbridge.protocol.values.types import ColumnType
     from tests.fix_postgres import Server as PostgresServer
 
 SCHEMA = """

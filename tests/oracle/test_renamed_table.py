@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 from tests.oracle.test_refresh import settled

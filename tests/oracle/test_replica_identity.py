@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from bridge.runtime import faults
+from pgbridge.bridge.runtime import faults
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

@@ -16,21 +16,21 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.effects.events import INSERT, UPDATE
-from bridge.evolution.alterations import AddColumn, RenameColumn
-from bridge.evolution.tracker import DefinitionTracker
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import ApplyError, NeedsResync
-from bridge.targets.target import Target, target_schema
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Begin, Commit, Relation, Type
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.effects.events import INSERT, UPDATE
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn
+from pgbridge.bridge.evolution.tracker import DefinitionTracker
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Begin, Commit, Relation, Type
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Transaction
+from pgbridge.protocol.values.types import resolve
 from tests.oracle.delta import differences
 from tests.oracle.native import text_rows
 

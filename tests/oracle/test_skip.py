@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog import notes
-from bridge.config import config
-from bridge.runtime import remedies
-from bridge.runtime.errors import ApplyError, SkipError
-from bridge.service import cli
-from bridge.service.replay import replay, show_skipped
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import notes
+from pgbridge.bridge.config import config
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import ApplyError, SkipError
+from pgbridge.bridge.service import cli
+from pgbridge.bridge.service.replay import replay, show_skipped
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.memory_tables import MemoryTables
 from tests.oracle.native import NativeSubscriber

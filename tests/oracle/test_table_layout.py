@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.apply.maintenance import DeltaTables
-from bridge.config.tables import Table
-from bridge.lake.location import layout_of
-from bridge.lake.log.local_tables import LocalTables
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import Layout
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.maintenance import DeltaTables
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.lake.location import layout_of
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import Layout
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows
 from tests.oracle.replayed import as_of, mirrored

@@ -7,7 +7,7 @@ import re
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.oracle.typed import bridge, type_in
 
 

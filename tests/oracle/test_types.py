@@ -15,16 +15,16 @@ import pytest
 from deltalake import DeltaTable
 from psycopg import sql
 
-from bridge.publication.published_table import unsupported_tables
-from bridge.receive.connection import connect
-from bridge.receive.publisher import Publisher as Server
-from bridge.runtime.errors import ApplyError, SyncError
-from protocol.bulk.columns import RowMessages
-from protocol.bulk.copy import CopyDecoder, copy_expression
-from protocol.codec.messages import Relation
-from protocol.codec.pgoutput import decode
-from protocol.errors import UnrepresentableValue
-from protocol.values.types import ColumnType, resolve
+from pgbridge.bridge.publication.published_table import unsupported_tables
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.runtime.errors import ApplyError, SyncError
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.bulk.copy import CopyDecoder, copy_expression
+from pgbridge.protocol.codec.messages import Relation
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values.types import ColumnType, resolve
 from tests.oracle.native import text_rows
 from tests.protocol import independent
 from tests.protocol.sampled import EXTENSION_SAMPLES, OWN_TYPES, SAMPLES, TEXT_ONLY
@@ -409,7 +409,7 @@ def test_every_type_and_every_name_goes_all_the_way(
 
     for bridge in bridges:
         if bridge is bridges[-1]:
-            monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
+            monkeypatch.setattr("pgbridge.bridge.spark.driver.Local.copied_bytes", -1)
         bridge.catch_up()
     assert_equal()
     with publisher.connect() as connection, connection.transaction():  # one transaction, one batch

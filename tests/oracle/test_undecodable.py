@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
-from bridge.runtime import faults, remedies
-from bridge.runtime.errors import ApplyError, StreamError
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.runtime import faults, remedies
+from pgbridge.bridge.runtime.errors import ApplyError, StreamError
 from tests.bridge.subscribed import end, wait_until
 from tests.oracle.typed import bridge, type_in
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.errors import ApplyError
+from pgbridge.bridge.runtime.errors import ApplyError
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 

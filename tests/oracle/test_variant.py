@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.config.tables import Table
-from bridge.lake.location import read_table
-from bridge.runtime.errors import ApplyError
-from protocol.values.readers import TOO_MANY_DIGITS
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.protocol.values.readers import TOO_MANY_DIGITS
 from tests.bridge.configurations import altered
 
 TABLES = ("docs", "bag")

@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 from structlog.testing import capture_logs
 
-from bridge.catalog import commits, refresh
-from bridge.check.subscription import Known, check_subscription
-from bridge.commands import refresh as command
-from bridge.commands.status import problems, render
-from bridge.monitor.document import collect, not_ready
-from bridge.runtime import faults
-from bridge.runtime.errors import NeedsResync, TargetError
+from pgbridge.bridge.catalog import commits, refresh
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.commands import refresh as command
+from pgbridge.bridge.commands.status import problems, render
+from pgbridge.bridge.monitor.document import collect, not_ready
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import NeedsResync, TargetError
 from tests.fix_bridge import WithoutCommitLog, config_of
 from tests.oracle.delta import unequal
 from tests.oracle.memory_tables import in_memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.codec.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare
+from pgbridge.protocol.codec.messages import BeginPrepare, CommitPrepared, LogicalMessage, Prepare
 from tests.oracle.native import NativeSubscriber, text_rows
 from tests.oracle.walsender import Walsender
 from tests.oracle.workload import KEYS, OPERATIONS, TABLES, Emitted, Operation, Workload

@@ -129,7 +129,7 @@ class _Meddling:
         time.sleep(self._moments.uniform(0.0, 4.0))
         for command in ("disable", "enable"):
             arguments = [command, self._bridge.name, "--config", str(self._bridge.config)]
-            subprocess.run([sys.executable, "-m", "bridge", *arguments], cwd=ROOT, check=True, capture_output=True)
+            subprocess.run([sys.executable, "-m", "pgbridge", *arguments], cwd=ROOT, check=True, capture_output=True)
         self.disabled += 1
 
     def _optimize(self) -> None:

@@ -6,7 +6,7 @@ import shlex
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bridge.service import cli
+from pgbridge.bridge.service import cli
 from tests.fix_bridge import Pipeline
 from tests.oracle.memory_tables import in_memory
 

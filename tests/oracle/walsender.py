@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import psycopg
 
-from protocol.codec.messages import StreamStart, StreamStop
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import (
+from pgbridge.protocol.codec.messages import StreamStart, StreamStop
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import (
     StandbyStatusUpdate,
     XLogData,
     decode_copy_data,
     encode_standby_status_update,
     start_replication,
 )
-from protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from protocol.codec.messages import Message
-    from protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.codec.messages import Message
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
 
 STREAM_EVERYTHING = "-cdebug_logical_replication_streaming=immediate"
 """As `options` of a connection: with streaming = on, every change is sent at once (PostgreSQL 16)."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-import sql
-from protocol.values.pg_type import TypeInfo
-from protocol.values.types import resolve
+from pgbridge import sql
+from pgbridge.protocol.values.pg_type import TypeInfo
+from pgbridge.protocol.values.types import resolve
 from tests.protocol.sampled import OWN_TYPES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.values.types import ColumnType
+    from pgbridge.protocol.values.types import ColumnType
 
 
 @dataclass(frozen=True)

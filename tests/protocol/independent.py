@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from protocol.values.types import ColumnType, Kind
+from pgbridge.protocol.values.types import ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

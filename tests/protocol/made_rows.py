@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
 
-from protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
-from protocol.values.types import ColumnType, Kind, resolve
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
+from pgbridge.protocol.values.types import ColumnType, Kind, resolve
 from tests.protocol.sampled import array_of
 
 if TYPE_CHECKING:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.bulk.message_array import MessageArray
-from protocol.codec import messages as m
-from protocol.codec.pgoutput import decode, encode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import Lsn
-from protocol.stream.assembler import State, TransactionAssembler
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec import messages as m
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.assembler import State, TransactionAssembler
 
 if TYPE_CHECKING:
-    from protocol.stream.transactions import Transaction
+    from pgbridge.protocol.stream.transactions import Transaction
 
 BEGIN = m.Begin(Lsn(0x200), 7, 725)
 COMMIT = m.Commit(0, Lsn(0x200), Lsn(0x230), 7)

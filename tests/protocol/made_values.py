@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocol.values.value_array import PADDING, ValueArray
+from pgbridge.protocol.values.value_array import PADDING, ValueArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction, TransactionRun
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction, TransactionRun
 
 
 def singles(item: Transaction | TransactionRun) -> list[Transaction]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import errors
-from protocol.errors import (
+from pgbridge.protocol import errors
+from pgbridge.protocol.errors import (
     MalformedMessage,
     ProtocolError,
     UnexpectedMessage,

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from hypothesis import given
 
-from protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests import strategies
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from protocol.lsn import POSTGRES_EPOCH_S, POSTGRES_EPOCH_US, utc
+from pgbridge.protocol.lsn import POSTGRES_EPOCH_S, POSTGRES_EPOCH_US, utc
 
 
 def test_counts_from_2000():

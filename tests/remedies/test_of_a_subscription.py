@@ -13,14 +13,14 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import types as spark_types
 from structlog.testing import capture_logs
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import sync_name
-from bridge.check.subscription import Known, check_subscription
-from bridge.config.tables import Table
-from bridge.lake import table
-from bridge.lake.commit import messages
-from bridge.monitor.document import collect
-from bridge.runtime.errors import (
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.lake import table
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.monitor.document import collect
+from pgbridge.bridge.runtime.errors import (
     ApplyError,
     BridgeError,
     ConfigError,
@@ -29,14 +29,14 @@ from bridge.runtime.errors import (
     TargetError,
     VerifyError,
 )
-from bridge.runtime.warehouse import Layout
-from bridge.service import cli
-from bridge.service.replay import _check_begun
-from bridge.skipped import replay
-from bridge.skipped.kept_transaction import read, write
-from bridge.sync import tablesync
-from bridge.verify.verification import Verification
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.warehouse import Layout
+from pgbridge.bridge.service import cli
+from pgbridge.bridge.service.replay import _check_begun
+from pgbridge.bridge.skipped import replay
+from pgbridge.bridge.skipped.kept_transaction import read, write
+from pgbridge.bridge.sync import tablesync
+from pgbridge.bridge.verify.verification import Verification
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import batcher, insert, subscribed, transaction
 from tests.bridge.skipped.kept import relation, types
 from tests.fix_bridge import config_of

@@ -12,30 +12,30 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from structlog.testing import capture_logs
 
-from bridge.check import server as check_server
-from bridge.check.finding import Level
-from bridge.check.subscription import Known, check_subscription
-from bridge.config.config import Subscription
-from bridge.config.tables import Alerts
-from bridge.demo.server import EmbeddedPostgres
-from bridge.publication.definitions import parse
-from bridge.receive import slot_status
-from bridge.receive.connection import connect
-from bridge.receive.publications import apply_publications
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.slot_status import SlotHistory, concern
-from bridge.receive.slot_watch import SlotWatch
-from bridge.runtime.errors import PublicationError, PublisherError
-from bridge.source.options import SourceOptions
-from bridge.source.slot_stream import published_tables
+from pgbridge.bridge.check import server as check_server
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.config.tables import Alerts
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.receive import slot_status
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.publications import apply_publications
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.slot_status import SlotHistory, concern
+from pgbridge.bridge.receive.slot_watch import SlotWatch
+from pgbridge.bridge.runtime.errors import PublicationError, PublisherError
+from pgbridge.bridge.source.options import SourceOptions
+from pgbridge.bridge.source.slot_stream import published_tables
 from tests.bridge.configurations import altered
 from tests.faults.standby import Standby
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.check.finding import Finding
+    from pgbridge.bridge.check.finding import Finding
 
 BADLY: dict[str, str | int | bool] = {
     "wal_level": "replica",

@@ -13,18 +13,18 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from bridge.catalog.lock import spark_lock
-from bridge.check.finding import Level
-from bridge.check.machine import check_descriptors, check_memory
-from bridge.config.config import load
-from bridge.demo.subscriber import DemoFolder
-from bridge.lake.forms import VALIDITY, delta_schema, row_schema
-from bridge.runtime import process
-from bridge.runtime.errors import BridgeError, StateError, TargetError
-from bridge.runtime.process import OWN_BYTES
-from bridge.service import daemon
-from bridge.spark.session import driver_for
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.lock import spark_lock
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.machine import check_descriptors, check_memory
+from pgbridge.bridge.config.config import load
+from pgbridge.bridge.demo.subscriber import DemoFolder
+from pgbridge.bridge.lake.forms import VALIDITY, delta_schema, row_schema
+from pgbridge.bridge.runtime import process
+from pgbridge.bridge.runtime.errors import BridgeError, StateError, TargetError
+from pgbridge.bridge.runtime.process import OWN_BYTES
+from pgbridge.bridge.service import daemon
+from pgbridge.bridge.spark.session import driver_for
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 
 HOLDER = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"

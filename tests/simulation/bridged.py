@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
-from bridge.apply import applier as applier_module, stream
-from bridge.apply.applier import Applier
-from bridge.apply.context import Context
-from bridge.apply.record import finish_batch
-from bridge.apply.stream import StreamHistory, recover
-from bridge.batch.batch import Batch, TableChanges
-from bridge.catalog import refresh, reset
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.config.config import Subscription
-from bridge.effects.events import INSERT, NO_OLD
-from bridge.lake import table_position
-from bridge.lake.commit import restore
-from bridge.recovery import manifest_table
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError, PublisherError, TargetError
-from bridge.sync import server_check, tablesync
-from bridge.sync.server_check import ServerCheck
-from bridge.sync.tablesync import TableSync
-from bridge.targets.target import target_schema
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.apply import applier as applier_module, stream
+from pgbridge.bridge.apply.applier import Applier
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.record import finish_batch
+from pgbridge.bridge.apply.stream import StreamHistory, recover
+from pgbridge.bridge.batch.batch import Batch, TableChanges
+from pgbridge.bridge.catalog import refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.effects.events import INSERT, NO_OLD
+from pgbridge.bridge.lake import table_position
+from pgbridge.bridge.lake.commit import restore
+from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError, PublisherError, TargetError
+from pgbridge.bridge.sync import server_check, tablesync
+from pgbridge.bridge.sync.server_check import ServerCheck
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.targets.target import target_schema
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.simulation.lake import MemoryLake, MemorySession
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from bridge.lake.log.stamp import CommitStamp
+    from pgbridge.bridge.lake.log.stamp import CommitStamp
     from tests.simulation.server import MemoryServer, WalTransaction
 
 NAME = "sub"

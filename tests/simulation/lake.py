@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from bridge.lake.log.history import Commit
-from bridge.lake.log.stamp import USER_METADATA
+from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.stamp import USER_METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

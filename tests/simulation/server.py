@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass, field
 from typing import Self
 
-from bridge.receive.slot_status import SlotStatus
-from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.receive.slot_status import SlotStatus
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import Lsn
 
 _RECORD_BYTES = 0x20
 

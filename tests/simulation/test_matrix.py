@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError, BridgeError, PublisherError, PublisherWentBack, SlotAdvanced, TargetError
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import (
+    ApplyError,
+    BridgeError,
+    PublisherError,
+    PublisherWentBack,
+    SlotAdvanced,
+    TargetError,
+)
 from tests.simulation.bridged import NAME, UNFIT, Killed, MemoryBridge
 from tests.simulation.server import MemoryServer
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-import sql
+from pgbridge import sql
 
 FILES = sorted(Path(sql.__file__).parent.glob("*.sql"))
 NAMES = [path.stem for path in FILES]

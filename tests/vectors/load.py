@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.codec.messages import Column, Value
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec.messages import Column, Value
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

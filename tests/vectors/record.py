@@ -44,23 +44,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
-from bridge.demo.server import EmbeddedPostgres
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import (
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import (
     StandbyStatusUpdate,
     XLogData,
     decode_copy_data,
     encode_standby_status_update,
     start_replication,
 )
-from protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.vectors import server_text
 from tests.vectors.load import packed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
 
 NAME = "pgbridge_vectors"
 """Of the database and of pgoutput's slot."""

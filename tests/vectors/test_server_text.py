@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from protocol.codec.messages import (
+from pgbridge.protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Commit,
@@ -44,7 +44,7 @@ from protocol.codec.messages import (
     Value,
     ValueKind,
 )
-from protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.pgoutput import decode
 from tests.vectors import load, server_text
 
 if TYPE_CHECKING:

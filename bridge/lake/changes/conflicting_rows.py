@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bridge.effects.conflicts import UPDATE_MISSING, Conflict, Conflicts, as_text
-from bridge.effects.events import INSERT, NO_OLD, UPDATE
-from bridge.lake import commit_errors, location, schema
-from bridge.runtime import remedies
-from bridge.targets.location import quoted
+from pgbridge.bridge.effects.conflicts import UPDATE_MISSING, Conflict, Conflicts, as_text
+from pgbridge.bridge.effects.events import INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.lake import commit_errors, location, schema
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.batch.batch import TableChanges
+    from pgbridge.bridge.batch.batch import TableChanges
 
     Key = tuple[str | None, ...]
 

@@ -16,26 +16,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession, functions as F
 
-from bridge.batch.row_filters import MARKS, RowFilter, RowFilters, ServerFilters, VerdictSource, reason_of
-from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.lake import commit_errors, source
-from bridge.lake.schema import spark_type
-from bridge.publication.replica_identity import column_names
-from bridge.rowfilter import row_filter, server_filter
-from bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
-from bridge.spark.outcome import SPARK_ERRORS, is_lost, summary
-from bridge.spark.session import companion
-from bridge.sqltext.refusal import OF_POSTGRESQL
-from protocol.errors import UnrepresentableValue
+from pgbridge.bridge.batch.row_filters import MARKS, RowFilter, RowFilters, ServerFilters, VerdictSource, reason_of
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.lake import commit_errors, source
+from pgbridge.bridge.lake.schema import spark_type
+from pgbridge.bridge.publication.replica_identity import column_names
+from pgbridge.bridge.rowfilter import row_filter, server_filter
+from pgbridge.bridge.rowfilter.types.literals import END_OF_TIME, FOREVER
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, summary
+from pgbridge.bridge.spark.session import companion
+from pgbridge.bridge.sqltext.refusal import OF_POSTGRESQL
+from pgbridge.protocol.errors import UnrepresentableValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bridge.publication.publication import Action
-    from bridge.publication.published_table import Entry
-    from bridge.publication.tables import Collation as CatalogCollation
-    from protocol.values.types import ColumnType
-    from protocol.values.value_array import Bools, Ints
+    from pgbridge.bridge.publication.publication import Action
+    from pgbridge.bridge.publication.published_table import Entry
+    from pgbridge.bridge.publication.tables import Collation as CatalogCollation
+    from pgbridge.protocol.values.types import ColumnType
+    from pgbridge.protocol.values.value_array import Bools, Ints
 
     Types = Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
 

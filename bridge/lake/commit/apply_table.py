@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.effects import fold
-from bridge.effects.conflicts import Conflicts, Tally
-from bridge.effects.events import events
-from bridge.effects.net_effect import NetEffect, shape_of
-from bridge.lake import commit_errors, location, retry, schema, table, table_facts
-from bridge.lake.commit.bag import Bag
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.execute import apply_effects, merge, overwrite
-from bridge.lake.commit.merge import Clauses
-from bridge.lake.commit.merge_bag import apply_bag
-from bridge.lake.commit.plan import SMALL_ROWS, Merge, fits_broadcast, work_of_append
-from bridge.lake.commit.sessions import commit_session
-from bridge.lake.source import arrow_source, as_frame
-from bridge.lake.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.effects import fold
+from pgbridge.bridge.effects.conflicts import Conflicts, Tally
+from pgbridge.bridge.effects.events import events
+from pgbridge.bridge.effects.net_effect import NetEffect, shape_of
+from pgbridge.bridge.lake import commit_errors, location, retry, schema, table, table_facts
+from pgbridge.bridge.lake.commit.bag import Bag
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.commit.execute import apply_effects, merge, overwrite
+from pgbridge.bridge.lake.commit.merge import Clauses
+from pgbridge.bridge.lake.commit.merge_bag import apply_bag
+from pgbridge.bridge.lake.commit.plan import SMALL_ROWS, Merge, fits_broadcast, work_of_append
+from pgbridge.bridge.lake.commit.sessions import commit_session
+from pgbridge.bridge.lake.source import arrow_source, as_frame
+from pgbridge.bridge.lake.writes import ONE_FILE_ROWS, append_rows, merge_into, overwrite_rows, truncate_table
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bridge.batch.batch import TableChanges
-    from bridge.targets.target import TargetColumn
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.targets.target import TargetColumn
 
 
 def apply_table(

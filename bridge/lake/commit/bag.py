@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from bridge.lake.location import read_table
-from bridge.lake.schema import canonical, is_variant, stored, stored_column
-from bridge.lake.source import constant
-from bridge.lake.writes import merge_into
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.lake.schema import canonical, is_variant, stored, stored_column
+from pgbridge.bridge.lake.source import constant
+from pgbridge.bridge.lake.writes import merge_into
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.targets.target import TargetColumn
+    from pgbridge.bridge.targets.target import TargetColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import VariantType
 
-from bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
-from bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake import schema, source
-from bridge.lake.writes import ONE_FILE_ROWS, append_rows
+from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
+from pgbridge.bridge.effects.events import COMMANDS, INSERT, NO_OLD, TRUNCATE, UPDATE
+from pgbridge.bridge.lake import schema, source
+from pgbridge.bridge.lake.writes import ONE_FILE_ROWS, append_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.batch.batch import TableChanges
-    from bridge.targets.target import TargetColumn
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.targets.target import TargetColumn
 
 
 def change_frame(spark: SparkSession, changes: TableChanges) -> DataFrame:

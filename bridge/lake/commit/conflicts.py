@@ -17,15 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
-from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
-from bridge.effects.events import ARRIVED, BEGINS, INSERTED
-from bridge.lake import commit_errors, location, schema, source
-from bridge.targets.location import quoted
+from pgbridge.bridge.effects.conflicts import (
+    DELETE_MISSING,
+    EXAMPLES,
+    INSERT_EXISTS,
+    UPDATE_EXISTS,
+    UPDATE_MISSING,
+    Tally,
+)
+from pgbridge.bridge.effects.events import ARRIVED, BEGINS, INSERTED
+from pgbridge.bridge.lake import commit_errors, location, schema, source
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from bridge.batch.batch import TableChanges
-    from bridge.effects.net_effect import NetEffect
-    from bridge.targets.target import TargetColumn
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.effects.net_effect import NetEffect
+    from pgbridge.bridge.targets.target import TargetColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,33 +12,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, INSERT_EXISTS, UPDATE_EXISTS, UPDATE_MISSING, Tally
-from bridge.effects.events import BEGINS, INSERTED
-from bridge.effects.net_effect import NetEffect, reborn_apart
-from bridge.lake import location, transaction, writes
-from bridge.lake.commit import plan
-from bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
-from bridge.lake.commit.key_condition import least_and_greatest
-from bridge.lake.commit.merge import left_none
-from bridge.lake.commit.plan import commits
-from bridge.lake.commit.replace import replace_all, replace_where
-from bridge.lake.commit.replace_at import replace_at
-from bridge.lake.commit.sessions import commit_session
-from bridge.lake.commit_errors import conflict_of, literal
-from bridge.lake.schema import stored_column
-from bridge.lake.source import arrow_source, arrow_stream_source, as_frame
-from bridge.lake.table import table_version
-from bridge.runtime import faults
-from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.session import companion, driver_of
-from bridge.targets.location import sql_name
+from pgbridge.bridge.effects.conflicts import (
+    DELETE_MISSING,
+    EXAMPLES,
+    INSERT_EXISTS,
+    UPDATE_EXISTS,
+    UPDATE_MISSING,
+    Tally,
+)
+from pgbridge.bridge.effects.events import BEGINS, INSERTED
+from pgbridge.bridge.effects.net_effect import NetEffect, reborn_apart
+from pgbridge.bridge.lake import location, transaction, writes
+from pgbridge.bridge.lake.commit import plan
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
+from pgbridge.bridge.lake.commit.key_condition import least_and_greatest
+from pgbridge.bridge.lake.commit.merge import left_none
+from pgbridge.bridge.lake.commit.plan import commits
+from pgbridge.bridge.lake.commit.replace import replace_all, replace_where
+from pgbridge.bridge.lake.commit.replace_at import replace_at
+from pgbridge.bridge.lake.commit.sessions import commit_session
+from pgbridge.bridge.lake.commit_errors import conflict_of, literal
+from pgbridge.bridge.lake.schema import stored_column
+from pgbridge.bridge.lake.source import arrow_source, arrow_stream_source, as_frame
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS
+from pgbridge.bridge.spark.session import companion, driver_of
+from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql.types import StructType
 
-    from bridge.lake.table_facts import KnownTables, TableFacts
+    from pgbridge.bridge.lake.table_facts import KnownTables, TableFacts
 
 
 def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, known: KnownTables) -> Tally | None:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, functions as F
 
-from bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake import forms, location, retry, schema, source
-from bridge.lake.commit.bag import stored_identity
-from bridge.lake.writes import append_rows, merge_into
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, TRUNCATE, UPDATE
+from pgbridge.bridge.lake import forms, location, retry, schema, source
+from pgbridge.bridge.lake.commit.bag import stored_identity
+from pgbridge.bridge.lake.writes import append_rows, merge_into
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bridge.batch.batch import TableChanges
-    from bridge.targets.filled import Filling
-    from bridge.targets.target import TargetColumn
+    from pgbridge.bridge.batch.batch import TableChanges
+    from pgbridge.bridge.targets.filled import Filling
+    from pgbridge.bridge.targets.target import TargetColumn
 
 _THERE, _BEGIN, _CHANGE, _END = range(4)
 """The kinds of events: the target has the row; it begins, changes, or ends."""

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.lake.commit_errors import literal
+from pgbridge.bridge.lake.commit_errors import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
-from bridge.effects.events import ARRIVED, BEGINS, INSERTED
-from bridge.lake.commit.key_condition import key_ranges
-from bridge.lake.commit_errors import error_object
-from bridge.lake.schema import stored
-from bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.effects.conflicts import INSERT_EXISTS, UPDATE_EXISTS
+from pgbridge.bridge.effects.events import ARRIVED, BEGINS, INSERTED
+from pgbridge.bridge.lake.commit.key_condition import key_ranges
+from pgbridge.bridge.lake.commit_errors import error_object
+from pgbridge.bridge.lake.schema import stored
+from pgbridge.bridge.targets.location import quoted, sql_name
 
 if TYPE_CHECKING:
-    from bridge.effects.net_effect import NetEffect, Shape
-    from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.transaction import MergeCounts
+    from pgbridge.bridge.effects.net_effect import NetEffect, Shape
+    from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+    from pgbridge.bridge.lake.transaction import MergeCounts
 
 _LEFT_NONE: Final = "pgbridge_left_none"
 """Marks the error that a row is missing that would move to another key."""

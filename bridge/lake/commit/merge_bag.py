@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from bridge.effects.bag_moves import bag_moves
-from bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
-from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.lake import commit_errors, retry, table
-from bridge.lake.commit.bag import Bag, BagTable
-from bridge.lake.source import as_frame, checkpointed
-from bridge.lake.writes import overwrite_rows
-from bridge.spark.outcome import SPARK_ERRORS
+from pgbridge.bridge.effects.bag_moves import bag_moves
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.lake import commit_errors, retry, table
+from pgbridge.bridge.lake.commit.bag import Bag, BagTable
+from pgbridge.bridge.lake.source import as_frame, checkpointed
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

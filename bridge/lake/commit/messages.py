@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bridge.lake import commit_errors, ddl, retry, schema, source
-from bridge.lake.table import schema_of
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import TargetBusy, TargetError
-from bridge.targets.location import own_location, sql_name
-from protocol.lsn import POSTGRES_EPOCH_US, Lsn
+from pgbridge.bridge.lake import commit_errors, ddl, retry, schema, source
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import TargetBusy, TargetError
+from pgbridge.bridge.targets.location import own_location, sql_name
+from pgbridge.protocol.lsn import POSTGRES_EPOCH_US, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from protocol.codec.messages import LogicalMessage
-    from protocol.stream.transactions import Transaction
+    from pgbridge.protocol.codec.messages import LogicalMessage
+    from pgbridge.protocol.stream.transactions import Transaction
 
     _Message = tuple[Transaction, LogicalMessage]
 

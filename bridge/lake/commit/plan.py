@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from bridge.effects.row_places import can_be_key
-from bridge.lake.commit.key_condition import key_condition
-from bridge.lake.commit.merge import Clauses
-from bridge.targets.location import quoted
+from pgbridge.bridge.effects.row_places import can_be_key
+from pgbridge.bridge.lake.commit.key_condition import key_condition
+from pgbridge.bridge.lake.commit.merge import Clauses
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from bridge.effects.net_effect import NetEffect
-    from bridge.lake.commit.conflicts import KeyedTarget
-    from bridge.lake.table_facts import TableFacts
+    from pgbridge.bridge.effects.net_effect import NetEffect
+    from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+    from pgbridge.bridge.lake.table_facts import TableFacts
 
 Work = Literal["tiny", "small", "keys", "large", "copy"]
 """How much a commit computes. Small: neither the source nor what is shuffled of the target is large. Tiny: source and

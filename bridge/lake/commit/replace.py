@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
-from bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
-from bridge.lake.commit_errors import error_object
-from bridge.lake.location import read_table
-from bridge.lake.schema import has_variant, stored_column
-from bridge.lake.source import arrow_source
-from bridge.lake.table_facts import only_vectors, properties_now
-from bridge.lake.transaction import Transaction, transaction
-from bridge.lake.writes import overwrite_where
-from bridge.spark.outcome import SPARK_ERRORS
-from bridge.spark.session import java_class
-from bridge.targets.location import quoted
+from pgbridge.bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, rows_after
+from pgbridge.bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
+from pgbridge.bridge.lake.commit_errors import error_object
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.lake.schema import has_variant, stored_column
+from pgbridge.bridge.lake.source import arrow_source
+from pgbridge.bridge.lake.table_facts import only_vectors, properties_now
+from pgbridge.bridge.lake.transaction import Transaction, transaction
+from pgbridge.bridge.lake.writes import overwrite_where
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS
+from pgbridge.bridge.spark.session import java_class
+from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from bridge.effects.kept import Kept
-    from bridge.effects.net_effect import NetEffect
-    from bridge.lake.commit.conflicts import KeyedTarget
+    from pgbridge.bridge.effects.kept import Kept
+    from pgbridge.bridge.effects.net_effect import NetEffect
+    from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
 
 _VARYING: Final = ("string", "binary", "array", "map", "struct")
 """Types, by the beginning of their names in Spark, whose values have no fixed length."""

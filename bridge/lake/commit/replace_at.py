@@ -15,20 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.effects.events import BEGINS
-from bridge.effects.row_places import RowPlaces, as_keys, can_be_key
-from bridge.lake.commit.plan import Outcome
-from bridge.lake.schema import stored_column
-from bridge.lake.source import arrow_source
-from bridge.lake.transaction import MergeCounts, Transaction, transaction
+from pgbridge.bridge.effects.events import BEGINS
+from pgbridge.bridge.effects.row_places import RowPlaces, as_keys, can_be_key
+from pgbridge.bridge.lake.commit.plan import Outcome
+from pgbridge.bridge.lake.schema import stored_column
+from pgbridge.bridge.lake.source import arrow_source
+from pgbridge.bridge.lake.transaction import MergeCounts, Transaction, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.effects.kept import Kept
-    from bridge.effects.net_effect import NetEffect
-    from bridge.effects.row_places import Ints, Keys
-    from bridge.lake.commit.conflicts import KeyedTarget
+    from pgbridge.bridge.effects.kept import Kept
+    from pgbridge.bridge.effects.net_effect import NetEffect
+    from pgbridge.bridge.effects.row_places import Ints, Keys
+    from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
 
 MOST_BYTES: Final = 32 << 20
 """Of one table's places: two million rows with a bigint key, or 700 000 with a UUID."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bridge.lake.commit import messages
-from bridge.lake.log.history import History
-from bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
-from bridge.lake.retry import retry_commit
-from bridge.lake.table import written_schema
-from bridge.lake.table_position import described_commits
-from bridge.lake.writes import commit_nothing
-from bridge.targets.location import sql_name
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
+from pgbridge.bridge.lake.retry import retry_commit
+from pgbridge.bridge.lake.table import written_schema
+from pgbridge.bridge.lake.table_position import described_commits
+from pgbridge.bridge.lake.writes import commit_nothing
+from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from protocol.lsn import Lsn
+    from pgbridge.protocol.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)

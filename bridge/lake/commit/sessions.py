@@ -9,14 +9,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from bridge.lake.commit.key_condition import PUSHED_LISTS
-from bridge.lake.log.stamp import copy_stamp
-from bridge.spark.session import companion
+from pgbridge.bridge.lake.commit.key_condition import PUSHED_LISTS
+from pgbridge.bridge.lake.log.stamp import copy_stamp
+from pgbridge.bridge.spark.session import companion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bridge.lake.commit.plan import Work
+    from pgbridge.bridge.lake.commit.plan import Work
 
 _IMMUTABLE: Final = {
     # Delta would copy every source that is not a Delta table, in case it changes between its passes.

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.runtime.errors import TakenOver, TargetError
-from bridge.targets.location import sql_name
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.errors import TakenOver, TargetError
+from pgbridge.bridge.targets.location import sql_name
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

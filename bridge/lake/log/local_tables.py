@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from bridge.lake.log.local_log import (
+from pgbridge.bridge.lake.log.local_log import (
     KEY_CHARACTERS,
     LARGE_ENTRY_BYTES,
     checkpoint_version,
@@ -27,7 +27,7 @@ from bridge.lake.log.local_log import (
     latest_version,
     local_folder,
 )
-from bridge.runtime import errors, process, remedies
+from pgbridge.bridge.runtime import errors, process, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

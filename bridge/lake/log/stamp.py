@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.runtime.errors import OutcomeUnknown
-from bridge.spark import outcome, session
-from protocol.lsn import Lsn, utc
+from pgbridge.bridge.runtime.errors import OutcomeUnknown
+from pgbridge.bridge.spark import outcome, session
+from pgbridge.protocol.lsn import Lsn, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

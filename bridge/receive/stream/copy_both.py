@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import psycopg
 
-from bridge.receive.readiness import Wakeable, as_psql, fields_of, server_error, writable
-from bridge.receive.stream.read_ahead import ReadAhead
-from bridge.runtime.errors import PublisherError
-from protocol.bulk.copy import PREFIX_BYTES, copy_frames, stream_frames
-from protocol.bulk.message_array import MessageArray
-from protocol.values.value_array import PADDING, Bytes
+from pgbridge.bridge.receive.readiness import Wakeable, as_psql, fields_of, server_error, writable
+from pgbridge.bridge.receive.stream.read_ahead import ReadAhead
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.bulk.copy import PREFIX_BYTES, copy_frames, stream_frames
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.config.config import Subscription
-    from protocol.codec.walsender import PgoutputOptions
-    from protocol.lsn import Lsn
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.lsn import Lsn
 
 SINCE: Final[dict[str, int]] = {
     "binary": 14,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Item
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.stream.transactions import Item
 
 _ITEM_OVERHEAD_BYTES = 500
 """Memory of a transaction or a run beside its rows, so that a million empty ones count as well."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     import socket
 
-    from protocol.values.value_array import Bytes
+    from pgbridge.protocol.values.value_array import Bytes
 
 _ACCUMULATE_S = 0.00015
 _ACCUMULATE_FEW_S = 0.0003

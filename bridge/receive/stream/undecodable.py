@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from bridge.catalog.catalog_rows import owner_of
-from bridge.receive.connection import connect, follow_encoding, translated
-from bridge.runtime import errors, remedies
-from protocol.codec.walsender import PgoutputOptions, option_texts
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import owner_of
+from pgbridge.bridge.receive.connection import connect, follow_encoding, translated
+from pgbridge.bridge.runtime import errors, remedies
+from pgbridge.protocol.codec.walsender import PgoutputOptions, option_texts
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from bridge.catalog.catalog import Catalog
-    from bridge.config.config import Subscription
+    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.config.config import Subscription
 
 _ALIGNMENT: Final = 8  # of records in the WAL; none is shorter than three times that
 _FIRST_STEP_BYTES: Final = 1 << 16

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psycopg
 
-from bridge.catalog.catalog_rows import owner_of
-from bridge.receive.connection import follow_encoding, translated
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.stream.copy_both import StreamEnded, copy_both
-from bridge.runtime import errors, faults, remedies, threads
-from protocol.codec import walsender
-from protocol.errors import MalformedMessage, ProtocolError
-from protocol.lsn import POSTGRES_EPOCH_S, Lsn
-from protocol.stream.assembler import State, TransactionAssembler
-from protocol.stream.transactions import Ending, Item, Transaction
+from pgbridge.bridge.catalog.catalog_rows import owner_of
+from pgbridge.bridge.receive.connection import follow_encoding, translated
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.stream.copy_both import StreamEnded, copy_both
+from pgbridge.bridge.runtime import errors, faults, remedies, threads
+from pgbridge.protocol.codec import walsender
+from pgbridge.protocol.errors import MalformedMessage, ProtocolError
+from pgbridge.protocol.lsn import POSTGRES_EPOCH_S, Lsn
+from pgbridge.protocol.stream.assembler import State, TransactionAssembler
+from pgbridge.protocol.stream.transactions import Ending, Item, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.receive.stream.queue import TransactionQueue
-    from bridge.track.progress import Progress
-    from bridge.track.spool import SpoolFolder
-    from protocol.bulk.message_array import MessageArray
+    from pgbridge.bridge.receive.stream.queue import TransactionQueue
+    from pgbridge.bridge.track.progress import Progress
+    from pgbridge.bridge.track.spool import SpoolFolder
+    from pgbridge.protocol.bulk.message_array import MessageArray
 
 
 class WalReceiverTimeout:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import comparisons
-from bridge.rowfilter.types.typed import Apply, Constant, Typed
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions import comparisons
+from pgbridge.bridge.rowfilter.types.typed import Apply, Constant, Typed
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.rowfilter.types.pg_catalog import Signature
+    from pgbridge.bridge.rowfilter.types.pg_catalog import Signature
 
 _FUNCTIONS: Final = frozenset({"array_length", "array_lower", "array_ndims", "array_upper", "cardinality"})
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import dates, numbers
-from bridge.rowfilter.types import encodings, pg_catalog, typed
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions import dates, numbers
+from pgbridge.bridge.rowfilter.types import encodings, pg_catalog, typed
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

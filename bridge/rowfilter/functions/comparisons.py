@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import numbers
-from bridge.rowfilter.types import encodings, literals, pg_catalog
-from bridge.rowfilter.types.typed import STRINGS, Apply, Typed, collation_of, failure
-from bridge.sqltext import syntax
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions import numbers
+from pgbridge.bridge.rowfilter.types import encodings, literals, pg_catalog
+from pgbridge.bridge.rowfilter.types.typed import STRINGS, Apply, Typed, collation_of, failure
+from pgbridge.bridge.sqltext import syntax
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

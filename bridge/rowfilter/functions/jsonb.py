@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.functions import numbers
-from bridge.rowfilter.types.typed import Constant, Typed, failure, merged
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions import numbers
+from pgbridge.bridge.rowfilter.types.typed import Constant, Typed, failure, merged
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.rowfilter.types.pg_catalog import Signature
+    from pgbridge.bridge.rowfilter.types.pg_catalog import Signature
 
 _STRICT: Final = {"mode": "FAILFAST"}
 

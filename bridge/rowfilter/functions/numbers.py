@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types import pg_catalog, typed
-from bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Constant, Digits, Typed, failure
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.types import pg_catalog, typed
+from pgbridge.bridge.rowfilter.types.typed import SPARK_TYPES, Apply, Constant, Digits, Typed, failure
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

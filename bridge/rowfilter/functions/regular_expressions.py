@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions.text import literal_pattern, match, null_match
-from bridge.rowfilter.types.typed import STRINGS, Typed
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions.text import literal_pattern, match, null_match
+from pgbridge.bridge.rowfilter.types.typed import STRINGS, Typed
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
-    from bridge.rowfilter.types.pg_catalog import Signature
+    from pgbridge.bridge.rowfilter.types.pg_catalog import Signature
 
 _OPERATORS: Final = frozenset({"~", "!~", "~*", "!~*"})
 

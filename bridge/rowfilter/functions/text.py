@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types import pg_catalog, typed
-from bridge.rowfilter.types.typed import STRINGS, Apply, Collation, Constant, Typed
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.types import pg_catalog, typed
+from pgbridge.bridge.rowfilter.types.typed import STRINGS, Apply, Collation, Constant, Typed
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.rowfilter.functions import arrays, comparisons, dates, jsonb, numbers, regular_expressions, text
-from bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
-from bridge.rowfilter.types.pg_catalog import Signature, shown
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions import arrays, comparisons, dates, jsonb, numbers, regular_expressions, text
+from pgbridge.bridge.rowfilter.types.encodings import UTF8, Encoding, check_function, check_operator
+from pgbridge.bridge.rowfilter.types.pg_catalog import Signature, shown
+from pgbridge.bridge.sqltext.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bridge.rowfilter.types.typed import Typed
+    from pgbridge.bridge.rowfilter.types.typed import Typed
 
     Translate = Callable[[str, Signature, tuple[Typed, ...], int], Typed | None]
 

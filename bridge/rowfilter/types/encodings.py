@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.rowfilter.types.typed import STRINGS, Constant, Typed, element
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.types.typed import STRINGS, Constant, Typed, element
+from pgbridge.bridge.sqltext.refusal import Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.pg_catalog import shown
-from bridge.sqltext.refusal import Refused
-from protocol.values.output import interval_text
+from pgbridge.bridge.rowfilter.types.pg_catalog import shown
+from pgbridge.bridge.sqltext.refusal import Refused
+from pgbridge.protocol.values.output import interval_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.sqltext import refusal, syntax
+from pgbridge.bridge.sqltext import refusal, syntax
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

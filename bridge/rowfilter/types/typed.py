@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Column, functions as F
 
-from bridge.rowfilter.types.pg_catalog import shown
-from bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
-from protocol.values import pg_type, types
+from pgbridge.bridge.rowfilter.types.pg_catalog import shown
+from pgbridge.bridge.sqltext.refusal import USER_DEFINED_COLLATIONS, USER_DEFINED_TYPES, Refused
+from pgbridge.protocol.values import pg_type, types
 
 if TYPE_CHECKING:
     from decimal import Decimal

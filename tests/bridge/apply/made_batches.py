@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from bridge.apply import applier as module
-from bridge.apply.applier import Applier
-from bridge.apply.context import Context
-from bridge.apply.undo import BatchUndo
-from bridge.batch.batch import Batch
-from bridge.config.config import Subscription
-from bridge.runtime import faults, log
-from bridge.spark import session
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import applier as module
+from pgbridge.bridge.apply.applier import Applier
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.undo import BatchUndo
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.runtime import faults, log
+from pgbridge.bridge.spark import session
+from pgbridge.protocol.lsn import Lsn
 
 
 def context(spark, catalog, name="sub", **options):

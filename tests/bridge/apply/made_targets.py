@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bridge.batch.batch import TableChanges
-from bridge.effects.events import KEY_TUPLE, NO_OLD
-from bridge.lake.ddl import create_table
-from bridge.lake.schema import target_schema_of
-from bridge.lake.writes import append_rows
-from bridge.targets.target import Target, TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.schema import target_schema_of
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.values.types import resolve
 from tests.oracle.delta import delta_table
 from tests.oracle.memory_tables import MemoryTables
 

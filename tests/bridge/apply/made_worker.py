@@ -7,24 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.apply.context import Context
-from bridge.apply.next_batch import Growth
-from bridge.apply.worker import ApplyWorker, Stream
-from bridge.batch.batch import Batch, TableChanges
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.config.config import Subscription
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.runtime import log
-from bridge.runtime.errors import ApplyContext, ApplyError
-from bridge.runtime.observer import Observer
-from bridge.runtime.threads import Heartbeat
-from bridge.targets.target import Target, TargetColumn, target_schema
-from bridge.track.progress import Progress
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
-from protocol.values.types import resolve
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.next_batch import Growth
+from pgbridge.bridge.apply.worker import ApplyWorker, Stream
+from pgbridge.bridge.batch.batch import Batch, TableChanges
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError
+from pgbridge.bridge.runtime.observer import Observer
+from pgbridge.bridge.runtime.threads import Heartbeat
+from pgbridge.bridge.targets.target import Target, TargetColumn, target_schema
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
+from pgbridge.protocol.values.types import resolve
 
 ENDS = tuple(range(110, 210, 10))
 SUBSCRIPTION = Subscription(name="sub", connection="", publications=("pub",), warehouse="/lake")

@@ -14,24 +14,24 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from structlog.testing import capture_logs
 
-from bridge.apply import applier as module
-from bridge.batch.batch import Batch
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.catalog import commits, notes
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.held import ahead_of_origin, note_timeline
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.schema import target_schema_of
-from bridge.lake.table_position import table_position
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError
-from bridge.skipped.kept_transaction import read
-from bridge.spark.session import fork
-from bridge.targets.target import Target
-from bridge.track.position import ServerHistory
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.apply import applier as module
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.catalog import commits, notes
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.held import ahead_of_origin, note_timeline
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.schema import target_schema_of
+from pgbridge.bridge.lake.table_position import table_position
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError
+from pgbridge.bridge.skipped.kept_transaction import read
+from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.targets.target import Target
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 from tests.bridge.batch.streamed import transaction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.apply.context import Context
-from bridge.runtime.threads import Heartbeat
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.runtime.threads import Heartbeat
 from tests.bridge.apply.made_worker import SUBSCRIPTION
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from bridge.apply import handler as module
-from bridge.apply.handler import HandlerApplier
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.held import fence_lsn
-from bridge.runtime.errors import ApplyError, OutcomeUnknown
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import handler as module
+from pgbridge.bridge.apply.handler import HandlerApplier
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.held import fence_lsn
+from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch, context
 from tests.bridge.apply.made_worker import changes_of
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from bridge.apply.maintenance import FILE_BYTES, Debt, Maintenance, Policy
-from bridge.catalog import maintenance as track
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
-from bridge.runtime import log
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.maintenance import FILE_BYTES, Debt, Maintenance, Policy
+from pgbridge.bridge.catalog import maintenance as track
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
+from pgbridge.bridge.runtime import log
+from pgbridge.protocol.lsn import Lsn
 
 PATH = "/lake/t1"
 

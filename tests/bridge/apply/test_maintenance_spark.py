@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from bridge.apply import maintenance as module
-from bridge.apply.maintenance import DeltaTables, Maintenance, Policy, versions_to_restore
-from bridge.catalog import catalog as catalog_module, maintenance as track
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.maintenance import OptimizeIntent
-from bridge.effects.events import UPDATE
-from bridge.lake.log.history import Commit
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.table import table_version
-from bridge.lake.writes import append_rows
-from bridge.runtime import faults, log
-from bridge.runtime.errors import TargetError
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import maintenance as module
+from pgbridge.bridge.apply.maintenance import DeltaTables, Maintenance, Policy, versions_to_restore
+from pgbridge.bridge.catalog import catalog as catalog_module, maintenance as track
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.maintenance import OptimizeIntent
+from pgbridge.bridge.effects.events import UPDATE
+from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime import faults, log
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing
 from tests.bridge.apply.made_targets import changes, content, copied
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bridge.apply import next_batch
-from bridge.apply.next_batch import Growth, NextBatch
-from bridge.batch.batch import Batch
-from bridge.batch.growing_batch import GrowingBatch
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.track.progress import Progress
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
+from pgbridge.bridge.apply import next_batch
+from pgbridge.bridge.apply.next_batch import Growth, NextBatch
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.batch.growing_batch import GrowingBatch
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 
 
 class Batcher:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.apply.published import Published
-from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.batch.routes import Routes
-from bridge.config.config import Subscription
-from bridge.receive.publisher import Publisher
-from bridge.runtime import log
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.apply.published import Published
+from pgbridge.bridge.batch.reapplied_routes import ReappliedRoutes
+from pgbridge.bridge.batch.routes import Routes
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import ConfigError
 
 
 def unused(*_: object) -> None:

@@ -6,15 +6,15 @@ from contextlib import closing
 
 import pytest
 
-from bridge.apply.record import finish_batch, hold_batch, skip_batch
-from bridge.batch.batch import Batch
-from bridge.catalog import commits
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, ColumnRow, RelRow
-from bridge.skipped.kept_transaction import read
-from bridge.track.spool import SpoolFile
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
+from pgbridge.bridge.apply.record import finish_batch, hold_batch, skip_batch
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.catalog import commits
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, ColumnRow, RelRow
+from pgbridge.bridge.skipped.kept_transaction import read
+from pgbridge.bridge.track.spool import SpoolFile
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 from tests.bridge.apply.made_worker import TARGET, changes_of
 
 

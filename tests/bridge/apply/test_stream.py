@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.apply import stream as pipeline
-from bridge.apply.context import Context
-from bridge.apply.stream import StreamHistory, recover
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.held import fence_lsn
-from bridge.config.config import Subscription
-from bridge.receive.stream.pgoutput_options import REPEATS
-from bridge.runtime import log
-from bridge.runtime.errors import StreamError
-from bridge.runtime.observer import Observer
-from bridge.track.progress import Progress
-from protocol.bulk.message_array import MessageArray
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction, TransactionRun
+from pgbridge.bridge.apply import stream as pipeline
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.stream import StreamHistory, recover
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.catalog.held import fence_lsn
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.stream.pgoutput_options import REPEATS
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import StreamError
+from pgbridge.bridge.runtime.observer import Observer
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction, TransactionRun
 
 
 def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monkeypatch):
@@ -158,7 +158,7 @@ def test_the_machine_loses_power(tmp_path, monkeypatch):
         catalog.register("sub", enabled=True)
         catalog.create_origin("sub", Lsn(100), "inc", [])
         catalog.begin_batch("sub", BatchIntent(Lsn(100), Lsn(120)))
-        monkeypatch.setattr("bridge.catalog.catalog._BOOT_ID", boot_id)
+        monkeypatch.setattr("pgbridge.bridge.catalog.catalog._BOOT_ID", boot_id)
         recover(Context(subscription, cast("Any", None), catalog, log.get()), StreamHistory())
     assert Undo.asked[0] == "undo"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.apply.stream_events import StreamEvents
-from bridge.effects.conflicts import Conflict, Conflicts
-from bridge.runtime import log
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.stream_events import StreamEvents
+from pgbridge.bridge.effects.conflicts import Conflict, Conflicts
+from pgbridge.bridge.runtime import log
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import Lsn
 
 
 @pytest.fixture

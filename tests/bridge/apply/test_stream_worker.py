@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bridge.apply import stream_worker
-from bridge.apply.stream_worker import StreamWorker
-from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.runtime import log
-from bridge.runtime.errors import PublisherError, SyncError, TargetError
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import stream_worker
+from pgbridge.bridge.apply.stream_worker import StreamWorker
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import PublisherError, SyncError, TargetError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import SUBSCRIPTION
 from tests.bridge.configurations import altered
 

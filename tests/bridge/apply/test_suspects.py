@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from py4j.protocol import Py4JError
 
-from bridge.apply.suspects import Suspects, Work
-from bridge.runtime.errors import EndsSpark, SyncError
-from bridge.spark.driver import Local
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.suspects import Suspects, Work
+from pgbridge.bridge.runtime.errors import EndsSpark, SyncError
+from pgbridge.bridge.spark.driver import Local
+from pgbridge.protocol.lsn import Lsn
 
 BIG, SMALL = Work("shop", "copy", "public.big"), Work("shop", "copy", "public.small")
 
@@ -29,7 +29,7 @@ def fail() -> None:
 @pytest.fixture
 def jvm(monkeypatch):
     """A registry with a clock, and a JVM that can be dead."""
-    monkeypatch.setattr("bridge.apply.suspects._POLL_S", 0.01)
+    monkeypatch.setattr("pgbridge.bridge.apply.suspects._POLL_S", 0.01)
     return Jvm()
 
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.apply import applier as applier_module
-from bridge.apply.applier import Applier
-from bridge.batch.batch import Batch
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.effects.events import INSERT
-from bridge.lake.commit import messages
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table_position import table_position
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
-from bridge.spark import session
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
+from pgbridge.bridge.apply import applier as applier_module
+from pgbridge.bridge.apply.applier import Applier
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.effects.events import INSERT
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table_position import table_position
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.spark import session
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 from tests.bridge.apply.made_batches import Cut, applier, batch, context, failing, settling
 from tests.bridge.apply.made_targets import changes, content
 

@@ -9,14 +9,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.apply import worker
-from bridge.apply.suspects import Suspects
-from bridge.catalog.catalog_rows import RelRow
-from bridge.receive.stream.queue import TransactionQueue
-from bridge.runtime.errors import ApplyContext, ApplyError, EndsSpark, OutcomeUnknown, PublisherError, TargetError
-from bridge.runtime.observer import Observer
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import worker
+from pgbridge.bridge.apply.suspects import Suspects
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.receive.stream.queue import TransactionQueue
+from pgbridge.bridge.runtime.errors import (
+    ApplyContext,
+    ApplyError,
+    EndsSpark,
+    OutcomeUnknown,
+    PublisherError,
+    TargetError,
+)
+from pgbridge.bridge.runtime.observer import Observer
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import ENDS, Parts, changes_of
 
 

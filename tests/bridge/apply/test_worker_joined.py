@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.apply import next_batch
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.runtime.errors import ApplyError, PublisherError
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply import next_batch
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.runtime.errors import ApplyError, PublisherError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_worker import ENDS, SCHEMA
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bridge.batch.collector import ChangeCollector
-from bridge.batch.routes import Subscribed
-from bridge.effects.divided import Spill
-from bridge.effects.events import INSERT, NO_OLD, OLD_TUPLE
-from bridge.targets.target import Target, TargetColumn
-from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.collector import ChangeCollector
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.effects.divided import Spill
+from pgbridge.bridge.effects.events import INSERT, NO_OLD, OLD_TUPLE
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

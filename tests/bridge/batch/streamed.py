@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.batch.row_filters import MARKS
-from bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
-from bridge.rowfilter.server_filter import VerdictError
-from bridge.targets.target import Target, target_schema
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.batch.row_filters import MARKS
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
+from pgbridge.bridge.rowfilter.server_filter import VerdictError
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Transaction
+from pgbridge.protocol.values.types import resolve
 
 INT4, TEXT = 23, 25
 T = Relation(1, "public", "t", "d", (Column("id", INT4, -1, is_key=True), Column("note", TEXT, -1, is_key=False)))

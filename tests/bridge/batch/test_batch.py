@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import Batch, TableChanges
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes
-from bridge.targets.target import Target
-from bridge.track.spool import SpoolFile, SpoolFolder
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec.messages import LogicalMessage
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction, TransactionRun
+from pgbridge.bridge.batch.batch import Batch, TableChanges
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes
+from pgbridge.bridge.targets.target import Target
+from pgbridge.bridge.track.spool import SpoolFile, SpoolFolder
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Transaction, TransactionRun
 from tests.bridge.batch.collected import spill_in
 
 START = Lsn(0x50)

@@ -7,11 +7,11 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.batch import batch as c
-from bridge.batch.batch import renamed, renaming
-from bridge.effects.events import INSERT, UPDATE
-from bridge.targets.target import TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch import batch as c
+from pgbridge.bridge.batch.batch import renamed, renaming
+from pgbridge.bridge.effects.events import INSERT, UPDATE
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.apply.made_changes import changes_table, random_case
 
 

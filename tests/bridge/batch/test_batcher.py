@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.batch.row_filters import RowFilters, ServerFilters
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.rowfilter.server_filter import ServerFilter, VerdictError
-from bridge.runtime.errors import ApplyError
-from protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
-from protocol.lsn import Lsn
+from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.rowfilter.server_filter import ServerFilter, VerdictError
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update, Value, ValueKind
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import (
     LOG,
     NULL,

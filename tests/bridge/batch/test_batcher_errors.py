@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.batch.row_filters import RowFilters
-from bridge.publication.replica_identity import Refusal
-from bridge.runtime.errors import ApplyError
-from bridge.targets.target import Target, target_schema
-from protocol.codec.messages import Column, Delete, Insert, Relation, Update
-from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.batch.row_filters import RowFilters
+from pgbridge.bridge.publication.replica_identity import Refusal
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import (
     INT4,
     NULL,

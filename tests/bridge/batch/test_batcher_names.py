@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes
-from bridge.runtime.errors import ApplyError
-from protocol.codec.messages import Insert, Relation, Truncate
-from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.protocol.codec.messages import Insert, Relation, Truncate
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import LOG, T, batcher, insert, subscribed, text, transaction
 
 NEW_NAME = Relation(1, "public", "renamed", "d", T.columns)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bridge.batch.block_decoder import BlockDecoder
-from bridge.batch.decode_block import decode_blocks
-from bridge.batch.definitions import Definitions
-from bridge.batch.routes import Routes
-from bridge.runtime.errors import ApplyError
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Insert, Value, ValueKind
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.block_decoder import BlockDecoder
+from pgbridge.bridge.batch.decode_block import decode_blocks
+from pgbridge.bridge.batch.definitions import Definitions
+from pgbridge.bridge.batch.routes import Routes
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Insert, Value, ValueKind
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import T, insert, row, subscribed, transaction
 
 

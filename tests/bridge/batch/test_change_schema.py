@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.batch import change_schema
-from bridge.lake.schema import spark_type
+from pgbridge.bridge.batch import change_schema
+from pgbridge.bridge.lake.schema import spark_type
 
 
 def test_the_documented_columns_and_types():

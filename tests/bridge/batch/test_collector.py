@@ -8,15 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import inserts_only, needs_fold
-from bridge.batch.collector import ChangeCollector
-from bridge.batch.routes import Subscribed
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
-from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
-from bridge.runtime.errors import NeedsResync
-from bridge.targets.target import TargetColumn, target_field, target_schema
-from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import inserts_only, needs_fold
+from pgbridge.bridge.batch.collector import ChangeCollector
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, OLD_TUPLE, UPDATE
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
+from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.bridge.targets.target import TargetColumn, target_field, target_schema
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.apply.made_changes import changes_table, random_case
 from tests.bridge.batch.collected import TARGET, changed, collector, columns, spill_in, table
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.batch import decode_block
-from bridge.batch.decode_block import DecodeBlock, decode_blocks
-from bridge.track.spool import SpoolFolder
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction
+from pgbridge.bridge.batch import decode_block
+from pgbridge.bridge.batch.decode_block import DecodeBlock, decode_blocks
+from pgbridge.bridge.track.spool import SpoolFolder
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Transaction
 
 RELATION = Relation(7, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
 

@@ -8,17 +8,17 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
-from bridge.evolution.tracker import DefinitionTracker
-from bridge.publication.tables import Attribute, PrimaryKey
-from bridge.runtime.errors import ApplyError, NeedsResync
-from bridge.targets.target import Target, target_field, variant_field
-from protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update
-from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn
+from pgbridge.bridge.evolution.tracker import DefinitionTracker
+from pgbridge.bridge.publication.tables import Attribute, PrimaryKey
+from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync
+from pgbridge.bridge.targets.target import Target, target_field, variant_field
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import INT4, LOG, NULL, TEXT, T, batcher, insert, subscribed, text, transaction
 
 WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=False)))

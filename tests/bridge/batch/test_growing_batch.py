@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.batch import growing_batch
-from bridge.batch.batch import Batch, TableChanges
-from bridge.batch.growing_batch import GrowingBatch, GrowingTable
-from bridge.evolution.alterations import AddColumn
-from bridge.runtime.errors import ApplyContext, ApplyError
-from bridge.targets.target import Target, TargetColumn, target_schema
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
-from protocol.values.types import resolve
+from pgbridge.bridge.batch import growing_batch
+from pgbridge.bridge.batch.batch import Batch, TableChanges
+from pgbridge.bridge.batch.growing_batch import GrowingBatch, GrowingTable
+from pgbridge.bridge.evolution.alterations import AddColumn
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError
+from pgbridge.bridge.targets.target import Target, TargetColumn, target_schema
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.apply import made_changes
 from tests.bridge.apply.made_changes import (
     KEY,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bridge.batch.projection import as_changes, from_old_tuples, in_target_types, keep, kept_positions, old_positions
-from bridge.batch.routes import Subscribed
-from bridge.effects.events import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.targets.target import Target, TargetColumn
-from protocol.codec.messages import Column, Relation
-from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.projection import (
+    as_changes,
+    from_old_tuples,
+    in_target_types,
+    keep,
+    kept_positions,
+    old_positions,
+)
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.codec.messages import Column, Relation
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.types import resolve
 
 
 def test_an_unchanged_value_is_that_of_the_old_tuple_or_stays():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bridge.batch.decode_block import decode_blocks
-from bridge.batch.projection import BlockPositions, Ordinals
-from protocol.codec.messages import Insert, Truncate
+from pgbridge.bridge.batch.decode_block import decode_blocks
+from pgbridge.bridge.batch.projection import BlockPositions, Ordinals
+from pgbridge.protocol.codec.messages import Insert, Truncate
 from tests.bridge.batch.streamed import T, batcher, insert, subscribed, text, transaction
 
 TWO = Truncate((1, 2), cascade=False, restart_identity=False)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.batch.range_cut import RangeCut
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.runtime.errors import RangesDiffer
-from bridge.targets.target import Target
-from protocol.codec.messages import Column, Relation
-from protocol.lsn import Lsn
+from pgbridge.bridge.batch.range_cut import RangeCut
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from pgbridge.bridge.runtime.errors import RangesDiffer
+from pgbridge.bridge.targets.target import Target
+from pgbridge.protocol.codec.messages import Column, Relation
+from pgbridge.protocol.lsn import Lsn
 
 TARGET = Target("public", "t", "/t", ())
 BOUNDS = (10, 20)

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.lake.changes.verdicts import EntryFilterCompiler
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher
-from bridge.rowfilter.row_filter import RowFilterError
-from bridge.runtime.errors import NeedsResync
-from protocol.codec.messages import Column, Relation
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.reapplied_routes import ReappliedRoutes
+from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.rowfilter.row_filter import RowFilterError
+from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.protocol.codec.messages import Column, Relation
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.test_routes import by_name
 
 SCHEMA = """

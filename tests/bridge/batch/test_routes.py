@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.batch.routes import Routes, Subscribed, key_of
-from bridge.targets.target import Target
-from protocol.codec.messages import Column, Relation
-from protocol.lsn import Lsn
+from pgbridge.bridge.batch.routes import Routes, Subscribed, key_of
+from pgbridge.bridge.targets.target import Target
+from pgbridge.protocol.codec.messages import Column, Relation
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import INT4, T, batcher, insert, subscribed, transaction
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.batch.routes import Subscribed
-from bridge.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.rowfilter.server_filter import ServerFilter, VerdictError
-from bridge.runtime.errors import ApplyError
-from bridge.targets.target import Target, target_schema
-from protocol.bulk.columns import RowMessages
-from protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.lsn import INVALID, Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.routes import Subscribed
+from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
+from pgbridge.bridge.rowfilter.server_filter import ServerFilter, VerdictError
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import PythonVerdicts, batcher, transaction
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.batch.row_filters import judged, reason_of
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.targets.target import TargetColumn
-from protocol.errors import UnrepresentableValue
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.row_filters import judged, reason_of
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values.types import resolve
 
 COLUMNS = [TargetColumn("id", resolve(1082, -1, {})), TargetColumn("day", resolve(1082, -1, {}))]
 HELD = {"op": INSERT, "old": NO_OLD, "new": (None, None), "olds": (None, None)}

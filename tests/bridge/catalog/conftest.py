@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from bridge.catalog.catalog_rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import everything
 
 

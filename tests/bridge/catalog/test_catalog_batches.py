@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
-from bridge.catalog.held import ahead_of_origin, held, note_timeline
-from bridge.runtime.errors import StateError
-from bridge.track.position import Position
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
+from pgbridge.bridge.catalog.held import ahead_of_origin, held, note_timeline
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track.position import Position
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2, everything, server_on
 
 APPLIED = AppliedBatch("o", Lsn(0x100), 1, 2, 1, ())

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.schema import SCHEMA_VERSION
-from bridge.runtime.errors import StateError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.schema import SCHEMA_VERSION
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1, T2, everything
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def test_reopening_sees_what_was_written(path):
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import BatchIntent
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.protocol.lsn import Lsn
 catalog = Catalog(Path(sys.argv[1]))
 catalog.register("shop", enabled=True)
 catalog.create_origin("shop", Lsn(0x100), "abc", [])

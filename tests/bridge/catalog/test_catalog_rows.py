@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.catalog.catalog_rows import RelRow, SubscriptionRow
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
+from pgbridge.protocol.lsn import Lsn
 
 ROW = SubscriptionRow("shop", True, "abc", 0, "s", "ready", "7123", None, "streaming", Lsn(0), 0, 0)
 

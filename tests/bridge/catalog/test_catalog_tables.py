@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-from bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, RelRow
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1
 
 

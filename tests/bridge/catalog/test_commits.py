@@ -7,11 +7,11 @@ import sqlite3
 
 import pytest
 
-from bridge.catalog import commits, refresh, reset
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import AppliedBatch, RelRow, sync_name
-from bridge.catalog.schema import _SINCE
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import commits, refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, RelRow, sync_name
+from pgbridge.bridge.catalog.schema import _SINCE
+from pgbridge.protocol.lsn import Lsn
 
 
 @pytest.fixture

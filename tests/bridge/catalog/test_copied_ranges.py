@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog import copied_ranges, manifest, refresh, reset
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.catalog.copied_ranges import CopiedRange, RangedCopy
-from bridge.catalog.held import ahead_of_origin
-from bridge.runtime.errors import StateError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import copied_ranges, manifest, refresh, reset
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.copied_ranges import CopiedRange, RangedCopy
+from pgbridge.bridge.catalog.held import ahead_of_origin
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import T1
 
 KEY = ("public", "t1")

@@ -8,9 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import database
-from bridge.catalog.database import Database
-from bridge.runtime.errors import StateError
+from pgbridge.bridge.catalog import database
+from pgbridge.bridge.catalog.database import Database
+from pgbridge.bridge.runtime.errors import StateError
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog import followed, refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.publication.catalog_picture import Partition, TablePicture
-from bridge.publication.differences import Comparison, Difference
-from bridge.publication.routing_then import Former
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import followed, refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.publication.catalog_picture import Partition, TablePicture
+from pgbridge.bridge.publication.differences import Comparison, Difference
+from pgbridge.bridge.publication.routing_then import Former
+from pgbridge.protocol.lsn import Lsn
 
 T, U = ("public", "t"), ("public", "u")
 GAP, GONE = Difference("gap", T, "", "a gap", "resync"), Difference("dropped", U, "", "dropped", "refresh")

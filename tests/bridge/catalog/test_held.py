@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog import refresh, reset
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, sync_name
-from bridge.catalog.held import ahead_of_origin, fence_lsn, give_up_batch, held, note_timeline, timeline_begins
-from bridge.track.position import Held, Position
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog import refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, sync_name
+from pgbridge.bridge.catalog.held import ahead_of_origin, fence_lsn, give_up_batch, held, note_timeline, timeline_begins
+from pgbridge.bridge.track.position import Held, Position
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.track.made_catalog import T1, T2, server_on
 
 TABLES = {("public", "t1"): Position("7", None, Lsn(0)), ("public", "t2"): Position("7", None, Lsn(0x200))}

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog import lock
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.lock import is_running, locked, spark_lock
-from bridge.runtime.errors import StateError
-from bridge.track.spool import SpoolFolder
+from pgbridge.bridge.catalog import lock
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.lock import is_running, locked, spark_lock
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track.spool import SpoolFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HOLDER = """
 import subprocess, sys
 from pathlib import Path
-from bridge.catalog.lock import locked
+from pgbridge.bridge.catalog.lock import locked
 with locked(Path(sys.argv[1])):
     child = subprocess.Popen(["sleep", "60"])
     print(child.pid, flush=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog import catalog as catalog_module, maintenance
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import catalog as catalog_module, maintenance
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.catalog.maintenance import MaintainedRow, OptimizeIntent
+from pgbridge.protocol.lsn import Lsn
 
 
 def test_the_last_row_of_each_table_is_kept(started):

@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import followed, manifest, refresh
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, PreparedRow, RelRow, sync_name
-from protocol.lsn import Lsn
-from protocol.values.pg_type import TypeInfo
+from pgbridge.bridge.catalog import followed, manifest, refresh
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, BatchIntent, ColumnRow, PreparedRow, RelRow, sync_name
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.pg_type import TypeInfo
 
 ORDERS = RelRow("public", "orders", "r", Lsn(0x10), "/lake/orders", 7, timeline=1)
 NEW = RelRow("public", "new", "d", Lsn(0), "/lake/new", 9)

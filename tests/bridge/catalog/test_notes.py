@@ -9,12 +9,12 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import notes
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import CopyRow
-from bridge.catalog.notes import WorkerStatus, left_out, put_left_out
-from bridge.runtime import log
-from bridge.runtime.errors import (
+from pgbridge.bridge.catalog import notes
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import CopyRow
+from pgbridge.bridge.catalog.notes import WorkerStatus, left_out, put_left_out
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import (
     ApplyContext,
     ApplyError,
     OutcomeUnknown,
@@ -24,7 +24,7 @@ from bridge.runtime.errors import (
     StreamError,
     SyncError,
 )
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 
 def test_copies_are_those_that_were_put_last(started):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bridge.catalog.notes import Outcome, answer, ask, asked, take_answer
+from pgbridge.bridge.catalog.notes import Outcome, answer, ask, asked, take_answer
 
 DONE = Outcome(1, ('subscription "shop" changed: enabled', "state_dir not changed"))
 

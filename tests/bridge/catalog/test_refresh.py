@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog import commits, notes, refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow, owner_of, sync_name
-from bridge.catalog.held import held, note_timeline
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import commits, notes, refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, ColumnRow, PreparedRow, RelRow, owner_of, sync_name
+from pgbridge.bridge.catalog.held import held, note_timeline
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import server_on
 
 OLD = RelRow("public", "old", "r", Lsn(0x50), "/lake/public/old")

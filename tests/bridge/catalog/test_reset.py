@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import maintenance, notes, refresh, reset
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.maintenance import OptimizeIntent
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import maintenance, notes, refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.maintenance import OptimizeIntent
+from pgbridge.protocol.lsn import Lsn
 
 LSN = Lsn(0x100)
 

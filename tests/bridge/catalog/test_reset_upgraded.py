@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import held, refresh, reset
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow, sync_name
-from bridge.runtime.errors import StateError
-from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import held, refresh, reset
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow, sync_name
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import Lsn
 
 ORDERS = RelRow("public", "orders", "s", Lsn(0x10), "/lake/orders", 7, Lsn(0x20), 1)
 WAITS = RelRow("public", "waits", "r", Lsn(0x10), "/lake/waits", 8, Lsn(0x10), 1, "why", 1.0)

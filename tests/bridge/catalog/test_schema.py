@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import notes, schema
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.held import held
-from bridge.catalog.schema import SCHEMA_VERSION
-from bridge.track.position import Held, Position
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import notes, schema
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.held import held
+from pgbridge.bridge.catalog.schema import SCHEMA_VERSION
+from pgbridge.bridge.track.position import Held, Position
+from pgbridge.protocol.lsn import Lsn
 
 
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))

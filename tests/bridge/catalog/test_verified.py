@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.verified import Begun, Equal, VerifiedRow, put, recorded, rows, unrecorded
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.verified import Begun, Equal, VerifiedRow, put, recorded, rows, unrecorded
+from pgbridge.protocol.lsn import Lsn
 
 ROW = VerifiedRow("public", "t", "/t", Lsn(10), 105.0, lsn=Lsn(20), at_s=100.0, version=3)
 REL = RelRow("public", "t", "r", Lsn(10), "/t")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bridge.check.finding import Level, exit_code, failed, failure, passed, warning
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.check.finding import Level, exit_code, failed, failure, passed, warning
+from pgbridge.bridge.runtime.errors import PublisherError
 
 PASS, WARNING = passed("a", "fine"), warning("b", "hm", remedy="look")
 FAILURE = failure("c", "no", remedy="mend", statement="SELECT 1;")

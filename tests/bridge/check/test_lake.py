@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.check.finding import Level
-from bridge.check.lake import (
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.lake import (
     FEATURES,
     RETENTION,
     check_catalogs,
@@ -23,8 +23,8 @@ from bridge.check.lake import (
     read_metadata,
     read_protocol,
 )
-from bridge.config.config import Spark
-from bridge.spark.driver import Driver
+from pgbridge.bridge.config.config import Spark
+from pgbridge.bridge.spark.driver import Driver
 
 
 @pytest.fixture

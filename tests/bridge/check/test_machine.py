@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import pytest
 
-from bridge.check import machine
-from bridge.check.finding import Level
-from bridge.check.machine import check_connect, check_http, check_ports, check_warehouse
-from bridge.config.config import Http
-from bridge.runtime import process
-from bridge.spark.session import driver_for
+from pgbridge.bridge.check import machine
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.machine import check_connect, check_http, check_ports, check_warehouse
+from pgbridge.bridge.config.config import Http
+from pgbridge.bridge.runtime import process
+from pgbridge.bridge.spark.session import driver_for
 
 
 class Usage(NamedTuple):

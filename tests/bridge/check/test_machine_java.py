@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.check.finding import Level
-from bridge.check.machine import check_java, not_started
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.machine import check_java, not_started
 
 pytestmark = pytest.mark.usefixtures("starts_server")  # with --fast, nothing of the name java is started
 

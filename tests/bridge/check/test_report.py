@@ -9,8 +9,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
-from bridge.check import report
-from bridge.check.finding import passed
+from pgbridge.bridge.check import report
+from pgbridge.bridge.check.finding import passed
 
 SECRET = "s3cr3t-w0rd"
 
@@ -18,7 +18,7 @@ SECRET = "s3cr3t-w0rd"
 @pytest.fixture(autouse=True)
 def java(monkeypatch):
     """Found: its own tests are in test_java.py."""
-    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("pgbridge.bridge.check.machine.check_java", lambda _: passed("Java", "17"))
 
 
 def configure(folder, conninfo: str) -> None:

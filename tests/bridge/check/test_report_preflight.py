@@ -6,10 +6,10 @@ from contextlib import closing
 
 from structlog.testing import capture_logs
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.check.report import preflight
-from bridge.config.config import Config, Subscription
-from bridge.runtime import log
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.check.report import preflight
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime import log
 
 
 def test_failures_of_enabled_subscriptions_are_logged(tmp_path):

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from bridge.apply.context import Context
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.check.finding import passed
-from bridge.config import config
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime import log
-from bridge.runtime.errors import BridgeError, ConfigError, PublisherError
-from bridge.service.subscriber import SubscriptionWorker
-from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import Start
-from bridge.sync.tablesync import TableSync
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.check.finding import passed
+from pgbridge.bridge.config import config
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import BridgeError, ConfigError, PublisherError
+from pgbridge.bridge.service.subscriber import SubscriptionWorker
+from pgbridge.bridge.sync.server_check import ServerCheck
+from pgbridge.bridge.sync.start import Start
+from pgbridge.bridge.sync.tablesync import TableSync
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,14 +117,14 @@ BY_THE_SERVER = {
 @pytest.fixture(autouse=True)
 def new_warehouse(monkeypatch):
     """A warehouse that knows nothing; Spark would read it."""
-    monkeypatch.setattr("bridge.recovery.manifest_table.check_new", lambda *_: None)
-    monkeypatch.setattr("bridge.recovery.manifest_table.knows", lambda *_: False)
+    monkeypatch.setattr("pgbridge.bridge.recovery.manifest_table.check_new", lambda *_: None)
+    monkeypatch.setattr("pgbridge.bridge.recovery.manifest_table.knows", lambda *_: False)
 
 
 @pytest.fixture
 def both(pgbridge, publisher, tmp_path, monkeypatch):
     """Gives a configuration to `check` and to `run`; returns what each refuses it with."""
-    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("pgbridge.bridge.check.machine.check_java", lambda _: passed("Java", "17"))
 
     def give(wrong: Wrong) -> tuple[str, str]:
         keys = wrong.keys
@@ -211,7 +211,7 @@ copy_data = false
 )
 def test_two_subscriptions(pgbridge, publisher, tmp_path, monkeypatch, first, second, refused):
     """The second is refused, also if it begins before the first has created anything."""
-    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("pgbridge.bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
     (tmp_path / "lake").mkdir()
     (tmp_path / "link").symlink_to("lake")

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-import sql
-from bridge.check.finding import Level
-from bridge.check.report import RoleNames, filled_in
-from bridge.check.subscription import Known, check_subscription
-from bridge.config.config import Subscription
+from pgbridge import sql
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.report import RoleNames, filled_in
+from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.config.config import Subscription
 from tests.hostile import NAMES
 
 SCRIPT = sql.load_script("role")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.check.finding import PROVIDERS, Level
-from bridge.check.server import Needs, check_server
-from bridge.receive.server_facts import SETTINGS, OpenTransaction, Security, ServerFacts
+from pgbridge.bridge.check.finding import PROVIDERS, Level
+from pgbridge.bridge.check.server import Needs, check_server
+from pgbridge.bridge.receive.server_facts import SETTINGS, OpenTransaction, Security, ServerFacts
 
 GOOD = ServerFacts(
     180006,

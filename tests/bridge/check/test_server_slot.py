@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.check.finding import Level
-from bridge.check.server import Expected, check_slot_state
-from bridge.receive.slot_status import SlotStatus
-from protocol.lsn import Lsn
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.server import Expected, check_slot_state
+from pgbridge.bridge.receive.slot_status import SlotStatus
+from pgbridge.protocol.lsn import Lsn
 
 NEW = Expected("shop", "shop", create_slot=True, durable_lsn=None, being_created=False, running=False)
 OLD = replace(NEW, durable_lsn=Lsn(0x100))

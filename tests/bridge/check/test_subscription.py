@@ -10,18 +10,18 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.check.finding import Finding, Level
-from bridge.check.server import Needs
-from bridge.check.subscription import Known, _adding_tables, check_subscription, others_need
-from bridge.config.config import Subscription
-from bridge.config.tables import Table
-from bridge.demo.server import EmbeddedPostgres
-from bridge.publication.publication import Publication
-from bridge.publication.reapply import reapply
-from bridge.publication.tables import Relations
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.check.finding import Finding, Level
+from pgbridge.bridge.check.server import Needs
+from pgbridge.bridge.check.subscription import Known, _adding_tables, check_subscription, others_need
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.publication.publication import Publication
+from pgbridge.bridge.publication.reapply import reapply
+from pgbridge.bridge.publication.tables import Relations
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import placed
 
 

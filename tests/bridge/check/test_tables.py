@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.check.finding import Level
-from bridge.check.tables import check_tables
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher, quoted_name
-from bridge.receive.server_facts import Privileges, read_privileges
+from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.tables import check_tables
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.receive.publisher import Publisher, quoted_name
+from pgbridge.bridge.receive.server_facts import Privileges, read_privileges
 
 ID = PublishedColumn("id", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 NOTE = PublishedColumn("note", 25, -1, in_primary_key=False, in_replica_identity_index=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from bridge.catalog.lock import locked
-from bridge.commands import alter
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands import alter
 from tests.fix_cli import TWO, catalog_of
 
 if TYPE_CHECKING:

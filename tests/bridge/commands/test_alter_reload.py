@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from bridge.catalog.lock import locked
-from bridge.catalog.notes import Outcome, answer, asked
-from bridge.commands import alter as command
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.catalog.notes import Outcome, answer, asked
+from pgbridge.bridge.commands import alter as command
 from tests.fix_cli import catalog_of
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.lock import locked
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 
 if TYPE_CHECKING:

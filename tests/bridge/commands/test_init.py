@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bridge.config import config
+from pgbridge.bridge.config import config
 
 
 def init(

@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from bridge.catalog.catalog_rows import BatchIntent, RelRow
-from bridge.catalog.lock import locked
-from bridge.commands.origin import advance, collect, render
-from bridge.runtime.errors import SkipError, StateError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands.origin import advance, collect, render
+from pgbridge.bridge.runtime.errors import SkipError, StateError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.registered import registered
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 
 

@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from bridge.commands.publications import collect, dump, is_refused, render
-from bridge.config.config import Subscription
-from bridge.publication.definitions import parse
-from bridge.runtime.errors import PublicationError, PublisherError
+from pgbridge.bridge.commands.publications import collect, dump, is_refused, render
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.runtime.errors import PublicationError, PublisherError
 from tests.bridge.publication.server_publications import own_publications
 
 

@@ -12,16 +12,16 @@ from contextlib import closing
 import pytest
 from psycopg.pq import ExecStatus
 
-from bridge.catalog import maintenance, refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow, sync_name
-from bridge.catalog.lock import locked
-from bridge.catalog.maintenance import OptimizeIntent
-from bridge.commands.refresh import ask
-from bridge.config.config import Subscription
-from bridge.receive.connection import connect
-from bridge.runtime.errors import ConfigError, PublicationError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import maintenance, refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, PreparedRow, RelRow, sync_name
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.catalog.maintenance import OptimizeIntent
+from pgbridge.bridge.commands.refresh import ask
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.runtime.errors import ConfigError, PublicationError
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 
 
@@ -221,7 +221,7 @@ def test_a_slot_of_another_server_is_left_alone(shop, publisher, tmp_path):
 
 
 def test_a_slot_in_use(shop, publisher, tmp_path, monkeypatch):
-    monkeypatch.setattr("bridge.commands.refresh._SLOT_PATIENCE_S", 0.5)
+    monkeypatch.setattr("pgbridge.bridge.commands.refresh._SLOT_PATIENCE_S", 0.5)
     command = f"START_REPLICATION SLOT {publisher.name}_slot LOGICAL 0/0 (proto_version '1', publication_names 'x')"
     with closing(connect(publisher.conninfo, application_name="test", replication=True)) as reader:
         assert reader.pgconn.exec_(command.encode()).status == ExecStatus.COPY_BOTH
@@ -251,7 +251,7 @@ def test_a_running_daemon_is_waited_for(shop, tmp_path):
 
 
 def test_a_batch_that_does_not_end(shop, publisher, tmp_path, monkeypatch):
-    monkeypatch.setattr("bridge.commands.refresh._PATIENCE_S", 0.3)
+    monkeypatch.setattr("pgbridge.bridge.commands.refresh._PATIENCE_S", 0.3)
     with catalog_of(tmp_path) as catalog, locked(tmp_path / "state"):
         catalog.set_state("shop", "streaming")
         done = shop("drop", "shop")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.lock import locked
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import TWO, catalog_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bridge.catalog.refresh import RefreshRow
+    from pgbridge.bridge.catalog.refresh import RefreshRow
 
 
 @pytest.fixture

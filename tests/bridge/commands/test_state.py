@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog.lock import locked
-from bridge.commands.state import opened
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands.state import opened
+from pgbridge.bridge.runtime.errors import ConfigError
 from tests.fix_cli import TWO
 
 

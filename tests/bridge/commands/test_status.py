@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bridge.catalog import followed, maintenance, notes
-from bridge.catalog.catalog_rows import CopyRow, RelRow
-from bridge.commands.status import CopyProgressBars, render, size_text
-from bridge.monitor.document import collect
-from bridge.publication.differences import Comparison, Difference
-from bridge.runtime import log
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import followed, maintenance, notes
+from pgbridge.bridge.catalog.catalog_rows import CopyRow, RelRow
+from pgbridge.bridge.commands.status import CopyProgressBars, render, size_text
+from pgbridge.bridge.monitor.document import collect
+from pgbridge.bridge.publication.differences import Comparison, Difference
+from pgbridge.bridge.runtime import log
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.registered import registered
 from tests.hostile import NAMES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.lock import locked
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 from tests.hostile import NAMES
 

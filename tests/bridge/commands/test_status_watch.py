@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bridge.catalog.lock import locked
-from bridge.commands import status as command
-from bridge.commands.status import Looker, frame
-from bridge.runtime.errors import ConfigError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands import status as command
+from pgbridge.bridge.commands.status import Looker, frame
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.status_document import problem
 from tests.fix_cli import TWO, catalog_of
 
@@ -96,7 +96,7 @@ def test_only_the_first_look_must_see_something(file):
 def test_rates(file, monkeypatch):
     """They are unknown before the second look, where a position is, and where it has gone back, as after a resync."""
     clock = [10.0]
-    monkeypatch.setattr("bridge.commands.status.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pgbridge.bridge.commands.status.time.monotonic", lambda: clock[0])
     looker, rates = Looker(file), []
     with catalog_of(file.parent) as catalog:
         for seconds, lsn in ((0.0, None), (2.0, 0x100), (2.0, 0x300), (0.5, 0x300), (4.0, 0x1_0000_0300), (1.0, 0x100)):

@@ -21,11 +21,11 @@ from typing import IO
 
 import pytest
 
-from bridge.catalog.lock import locked
+from pgbridge.bridge.catalog.lock import locked
 from tests.fix_cli import TWO
 
 ROOT = Path(__file__).parents[3]
-COMMAND = [sys.executable, "-m", "bridge", "status", "--watch", "0.5"]
+COMMAND = [sys.executable, "-m", "pgbridge", "status", "--watch", "0.5"]
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PATIENCE_S = 60.0
 ON_ITS_TERMINAL = """

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.lock import locked
-from bridge.commands import wait as module
-from bridge.commands.state import State
-from bridge.commands.wait import wait
-from bridge.runtime.errors import BridgeError, InvalidLsn, StateError
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.commands import wait as module
+from pgbridge.bridge.commands.state import State
+from pgbridge.bridge.commands.wait import wait
+from pgbridge.bridge.runtime.errors import BridgeError, InvalidLsn, StateError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.registered import registered
 from tests.bridge.subscribed import end
 from tests.fix_bridge import config_of

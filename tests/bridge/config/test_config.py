@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bridge.config.config import Config, Subscription, load
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.config.config import Config, Subscription, load
+from pgbridge.bridge.runtime.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
 CONTRACT = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.config import Subscription
-from bridge.config.each_subscription import each
-from bridge.runtime.errors import PublisherError, SparkLost
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.config.each_subscription import each
+from pgbridge.bridge.runtime.errors import PublisherError, SparkLost
 
 A, B = (Subscription(name=name, connection="", publications=("p",), warehouse="/lake") for name in "ab")
 

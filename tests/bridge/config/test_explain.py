@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bridge.config.config import Subscription, load
-from bridge.config.explain import MOVED
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.config.config import Subscription, load
+from pgbridge.bridge.config.explain import MOVED
+from pgbridge.bridge.runtime.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
 SECRET = "s3cr3t"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.spark_master import check_master, heap_bytes, local_threads
+from pgbridge.bridge.config.spark_master import check_master, heap_bytes, local_threads
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bridge.config.config import load
-from bridge.runtime.errors import ConfigError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.config.config import load
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 from tests.bridge.configurations import SHOP
 
 

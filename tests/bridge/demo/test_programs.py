@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.demo import programs
-from bridge.demo.programs import Account, EmbeddedPostgresError, Programs
+from pgbridge.bridge.demo import programs
+from pgbridge.bridge.demo.programs import Account, EmbeddedPostgresError, Programs
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to be another user for a server")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from bridge.demo import server as module
-from bridge.demo.programs import EmbeddedPostgresError
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo import server as module
+from pgbridge.bridge.demo.programs import EmbeddedPostgresError
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_server_ends_with_a_process_that_is_killed():
     """`kill -9` of the owner leaves neither a server nor its data."""
     program = """
 import time
-from bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.demo.server import EmbeddedPostgres
 server = EmbeddedPostgres(fsync=False)
 server.start()
 print(server.pid, server.folder, flush=True)

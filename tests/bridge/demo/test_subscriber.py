@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import config
-from bridge.demo import subscriber as module
-from bridge.demo.subscriber import MARKER, Child, DemoFolder
-from bridge.runtime.errors import BridgeError
+from pgbridge.bridge.config import config
+from pgbridge.bridge.demo import subscriber as module
+from pgbridge.bridge.demo.subscriber import MARKER, Child, DemoFolder
+from pgbridge.bridge.runtime.errors import BridgeError
 
 CONNECTION = r"host='/tmp/a \'b\' \\c' port='5432' user='postgres' dbname='\"shop 🐘'"
 
@@ -148,7 +148,7 @@ def test_runs_pgbridge_until_sigterm_and_logs(program, tmp_path):
     made, grandchild = patient(program, tmp_path)
     with made:
         assert made.status is None
-        assert made.log_tail() == f"started -m bridge run --config {tmp_path}/c.toml"
+        assert made.log_tail() == f"started -m pgbridge run --config {tmp_path}/c.toml"
         made.stop()
         assert made.log_tail().endswith("\nstopping")
     assert eventually(lambda: not alive(grandchild))
@@ -190,7 +190,7 @@ def test_nothing_survives_the_end_of_the_demo(program, tmp_path):
     code = f"""
         import sys, time
         from pathlib import Path
-        from bridge.demo.subscriber import Child
+        from pgbridge.bridge.demo.subscriber import Child
         sys.executable = {str(path)!r}
         made = Child(Path("c.toml"), Path({str(tmp_path / "log")!r}))
         print(made.pid, flush=True)

@@ -7,9 +7,9 @@ from collections import Counter
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from bridge.effects.bag_moves import bag_moves
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit.merge_bag import settle
+from pgbridge.bridge.effects.bag_moves import bag_moves
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake.commit.merge_bag import settle
 
 
 def halves(*changes: tuple[int, int, int]) -> pa.Table:

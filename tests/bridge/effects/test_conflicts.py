@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from bridge.effects.conflicts import (
+from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
     EXAMPLES,
     INSERT_EXISTS,

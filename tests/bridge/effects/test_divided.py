@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bridge.effects import divided
-from bridge.effects.divided import ScratchTable, key_hashes
-from bridge.effects.events import key_codes
-from bridge.effects.net_effect import net_effect
-from bridge.runtime.errors import StateError
+from pgbridge.bridge.effects import divided
+from pgbridge.bridge.effects.divided import ScratchTable, key_hashes
+from pgbridge.bridge.effects.events import key_codes
+from pgbridge.bridge.effects.net_effect import net_effect
+from pgbridge.bridge.runtime.errors import StateError
 from tests.bridge.apply.made_changes import KEY, after_all, before_all, changes_table, merged, random_case, rows_of
 from tests.bridge.batch.collected import spill_in
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import ARRIVED, DELETED, INSERTED, UPDATED, events, key_codes
+from pgbridge.bridge.effects.events import ARRIVED, DELETED, INSERTED, UPDATED, events, key_codes
 
 KEY_TUPLE = ord("K")
 

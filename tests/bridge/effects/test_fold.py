@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bridge.effects import fold
-from bridge.effects.conflicts import Tally
-from bridge.effects.events import BEGINS
+from pgbridge.bridge.effects import fold
+from pgbridge.bridge.effects.conflicts import Tally
+from pgbridge.bridge.effects.events import BEGINS
 from tests.bridge.apply.made_changes import (
     KEY,
     TYPES,

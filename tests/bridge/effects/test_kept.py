@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.effects.kept import Kept, TableVersion
+from pgbridge.bridge.effects.kept import Kept, TableVersion
 
 
 def version(number: int, table: str = "t", inode: int = 1) -> TableVersion:

@@ -5,9 +5,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.kept_rows import rows_after
-from bridge.effects.net_effect import net_effect
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.effects.kept_rows import rows_after
+from pgbridge.bridge.effects.net_effect import net_effect
 from tests.bridge.apply.made_targets import changes_of
 
 NAMES = ["id", "first"]

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import ARRIVED, BEGINS, DELETE, DELETED, INSERT, INSERTED, UPDATE, UPDATED
-from bridge.effects.net_effect import NO_KEY, Shape, fold, net_effect, reborn_apart, row_chains
+from pgbridge.bridge.effects.events import ARRIVED, BEGINS, DELETE, DELETED, INSERT, INSERTED, UPDATE, UPDATED
+from pgbridge.bridge.effects.net_effect import NO_KEY, Shape, fold, net_effect, reborn_apart, row_chains
 from tests.bridge.apply.made_changes import (
     KEY,
     RowAtATime,

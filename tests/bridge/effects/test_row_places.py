@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridge.effects.row_places import RowPlaces, as_keys, can_be_key
+from pgbridge.bridge.effects.row_places import RowPlaces, as_keys, can_be_key
 
 
 def keys_of(values) -> Any:

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.evolution.alterations import (
+from pgbridge.bridge.evolution.alterations import (
     AddColumn,
     Alteration,
     RenameColumn,
@@ -22,10 +22,10 @@ from bridge.evolution.alterations import (
     keeps_values,
     renamings,
 )
-from bridge.evolution.tracker import value_from_text
-from bridge.receive.publisher import Publisher
-from protocol.values.pg_type import TypeInfo
-from protocol.values.types import resolve
+from pgbridge.bridge.evolution.tracker import value_from_text
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.protocol.values.pg_type import TypeInfo
+from pgbridge.protocol.values.types import resolve
 
 
 def test_fills_have_the_last_names_and_types():

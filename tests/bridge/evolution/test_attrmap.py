@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.attrmap import align
-from bridge.publication.tables import Attribute
-from protocol.codec.messages import Column
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.attrmap import align
+from pgbridge.bridge.publication.tables import Attribute
+from pgbridge.protocol.codec.messages import Column
 
 INT, TEXT = 23, 25
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, variants
-from bridge.evolution.plan import Definition, plan
-from bridge.evolution.tracker import value_from_text
-from bridge.publication.tables import Attribute
-from bridge.runtime.errors import NeedsResync
-from bridge.targets.target import TargetSchema, target_field, target_schema, variant_field
-from protocol.codec.messages import Column
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, variants
+from pgbridge.bridge.evolution.plan import Definition, plan
+from pgbridge.bridge.evolution.tracker import value_from_text
+from pgbridge.bridge.publication.tables import Attribute
+from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.bridge.targets.target import TargetSchema, target_field, target_schema, variant_field
+from pgbridge.protocol.codec.messages import Column
+from pgbridge.protocol.values.types import Place, resolve
 from tests.bridge.evolution.test_attrmap import INT, TEXT, Server, catalog, known, message
 
 SMALLINT, BIGINT, FLOAT4, FLOAT8, DATE, TIMESTAMP, NUMERIC, CHAR, UUID = 21, 20, 700, 701, 1082, 1114, 1700, 1042, 2950

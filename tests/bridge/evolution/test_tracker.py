@@ -9,16 +9,22 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bridge.catalog.catalog_rows import ColumnRow
-from bridge.evolution.alterations import AddColumn
-from bridge.evolution.tracker import DefinitionTracker, TrackedState, copied_columns, newly_known, value_from_text
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.publication.tables import Attribute
-from bridge.runtime.errors import NeedsResync
-from bridge.targets.target import Target, target_schema
-from protocol.codec.messages import Column, Relation
-from protocol.errors import ProtocolError
-from protocol.values.types import resolve
+from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.alterations import AddColumn
+from pgbridge.bridge.evolution.tracker import (
+    DefinitionTracker,
+    TrackedState,
+    copied_columns,
+    newly_known,
+    value_from_text,
+)
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.publication.tables import Attribute
+from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.codec.messages import Column, Relation
+from pgbridge.protocol.errors import ProtocolError
+from pgbridge.protocol.values.types import resolve
 
 INT = 23
 TARGET = Target("public", "t", "/lake/public/t", target_schema([("id", pa.int32())]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from bridge.lake.log.history import Commit, History
+from pgbridge.bridge.lake.log.history import Commit, History
 
 FAMILY = "pgbridge/1/sub/inc/"
 ME = f"{FAMILY}3"

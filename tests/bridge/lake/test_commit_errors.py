@@ -10,12 +10,19 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from bridge.effects.conflicts import UPDATE_EXISTS, Conflict
-from bridge.effects.events import DELETE, INSERT
-from bridge.lake.commit_errors import command_of, conflict_of, context_of, error_context, literal, raise_conflict
-from bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
-from bridge.targets.target import Target
-from protocol.lsn import Lsn
+from pgbridge.bridge.effects.conflicts import UPDATE_EXISTS, Conflict
+from pgbridge.bridge.effects.events import DELETE, INSERT
+from pgbridge.bridge.lake.commit_errors import (
+    command_of,
+    conflict_of,
+    context_of,
+    error_context,
+    literal,
+    raise_conflict,
+)
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, BridgeError, OutcomeUnknown, TargetBusy
+from pgbridge.bridge.targets.target import Target
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import batch
 from tests.bridge.apply.made_targets import changes
 

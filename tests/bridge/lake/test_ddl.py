@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
-from bridge.lake.commit import restore
-from bridge.lake.ddl import (
+from pgbridge.bridge.evolution.alterations import AddColumn, Alteration, RenameColumn, WidenColumn
+from pgbridge.bridge.lake.commit import restore
+from pgbridge.bridge.lake.ddl import (
     alter_table,
     checkpoint_interval,
     create_namespace,
@@ -23,13 +23,13 @@ from bridge.lake.ddl import (
     needed_properties,
     statements,
 )
-from bridge.lake.location import find_schema, place_of, read_table
-from bridge.lake.log.local_log import local_folder
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import StoreError, TargetError
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.location import find_schema, place_of, read_table
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import StoreError, TargetError
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.lake.deletion_vectors import _with_wide_bounds
+from pgbridge.bridge.lake.deletion_vectors import _with_wide_bounds
 
 
 @pytest.mark.parametrize(

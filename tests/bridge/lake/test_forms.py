@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
 
-from bridge.lake.ddl import create_table
-from bridge.lake.forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
-from bridge.lake.table import schema_of
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets.target import TargetColumn
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import Place, resolve
 
 FIELDS = [("id", pa.int32()), ("a b", pa.timestamp("us")), ("m", pa.decimal128(9, 2))]
 

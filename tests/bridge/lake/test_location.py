@@ -5,11 +5,11 @@ import uuid
 
 import pytest
 
-from bridge.lake.ddl import create_table
-from bridge.lake.location import find_schema, place_of, read_table
-from bridge.lake.log.local_log import local_folder
-from bridge.lake.writes import overwrite_rows
-from bridge.runtime.errors import TargetError
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.location import find_schema, place_of, read_table
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.runtime.errors import TargetError
 
 
 @pytest.fixture

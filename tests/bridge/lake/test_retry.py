@@ -16,24 +16,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
-from bridge.batch.batch import Batch
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.effects.events import INSERT, UPDATE
-from bridge.lake import writes
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.retry import have_changed, retry_commit, unless_changed
-from bridge.lake.writes import append_rows
-from bridge.runtime import faults
-from bridge.runtime.errors import TargetBusy
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.effects.events import INSERT, UPDATE
+from pgbridge.bridge.lake import writes
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.retry import have_changed, retry_commit, unless_changed
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import TargetBusy
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import applier, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 
 
 def test_it_is_tried_again_a_limited_number_of_times(monkeypatch):
-    monkeypatch.setattr("bridge.lake.retry._PAUSE_S", 0)
+    monkeypatch.setattr("pgbridge.bridge.lake.retry._PAUSE_S", 0)
     errors: list[Exception] = [base.ConcurrentAppendException("[DELTA_CONCURRENT_APPEND] files\nmore")] * 9
     tried: list[int] = []
 
@@ -179,12 +179,12 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
         1,
         [changes(busy, (INSERT, None, 1, "a"), key=()), changes(other, (INSERT, None, 1, "a"), key=())],
     )
-    apply_table = "bridge.apply.applier.apply_table"
+    apply_table = "pgbridge.bridge.apply.applier.apply_table"
     undone: list[str] = []
     faults.install(lambda point: undone.append(point) if point == "undo_begun" else None)
     try:
         with monkeypatch.context() as patch:
-            from bridge.lake.commit.apply_table import apply_table as real
+            from pgbridge.bridge.lake.commit.apply_table import apply_table as real
 
             def refused(session, table, **arguments):
                 if table.target.name == "busy":
@@ -192,7 +192,7 @@ def test_a_table_that_is_never_left_alone(spark, catalog, tmp_path, monkeypatch)
                 real(session, table, **arguments)
 
             patch.setattr(apply_table, refused)
-            patch.setattr("bridge.lake.retry._PAUSE_S", 0)
+            patch.setattr("pgbridge.bridge.lake.retry._PAUSE_S", 0)
             with pytest.raises(TargetBusy):
                 applier(spark, catalog).apply(one)
     finally:

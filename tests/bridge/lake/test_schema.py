@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, ByteType, IntegerType, StringType, StructField, StructType
 
-from bridge.lake.schema import arrow_type, spark_schema, spark_type, table_properties, target_schema_of
-from bridge.targets.target import TargetField, sql_type, target_schema
+from pgbridge.bridge.lake.schema import arrow_type, spark_schema, spark_type, table_properties, target_schema_of
+from pgbridge.bridge.targets.target import TargetField, sql_type, target_schema
 
 TYPES = [
     pa.bool_(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(),

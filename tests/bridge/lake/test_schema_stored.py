@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from pyspark.sql import functions as F
 
-from bridge.lake.ddl import create_table
-from bridge.lake.log.stamp import CommitStamp
-from bridge.lake.schema import (
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.bridge.lake.schema import (
     canonical,
     has_variant,
     spark_schema,
@@ -18,11 +18,11 @@ from bridge.lake.schema import (
     stored_rows,
     target_schema_of,
 )
-from bridge.lake.writes import commit_nothing, truncate_table
-from bridge.targets.target import TargetColumn, variant_field
-from protocol.lsn import Lsn
-from protocol.values.readers import json_fault
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.lake.writes import commit_nothing, truncate_table
+from pgbridge.bridge.targets.target import TargetColumn, variant_field
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.readers import json_fault
+from pgbridge.protocol.values.types import Place, resolve
 from tests.protocol.values.test_readers import DOCUMENTS
 
 TEXT = TargetColumn("a b", resolve(3802, -1))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridge.lake import shared_folder
-from bridge.lake.log.local_log import local_folder
-from bridge.lake.shared_folder import SharedFolders, check_shared
-from bridge.runtime.errors import TargetError
-from bridge.spark.session import driver_for
+from pgbridge.bridge.lake import shared_folder
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.shared_folder import SharedFolders, check_shared
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.session import driver_for
 
 
 class Cluster:

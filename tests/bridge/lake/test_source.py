@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.lake import source as module
-from bridge.lake.source import arrow_source, arrow_stream_source, as_frame
+from pgbridge.bridge.lake import source as module
+from pgbridge.bridge.lake.source import arrow_source, arrow_stream_source, as_frame
 
 VALUES = {
     "new_0": pa.array([1, None], pa.int16()),

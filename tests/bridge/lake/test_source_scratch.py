@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from bridge.lake import source
+from pgbridge.bridge.lake import source
 
 
 def test_what_a_killed_process_left_is_removed(scratch_base):

@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import TableChanges
-from bridge.effects.events import NO_OLD, UPDATE
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.ddl import create_table
-from bridge.lake.table import schema_of
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import TargetError
-from bridge.targets.target import Target, TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.effects.events import NO_OLD, UPDATE
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.values.types import resolve
 
 
 def rows_at(spark, path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.lake import table_facts
-from bridge.lake.ddl import create_table
-from bridge.lake.table_facts import KnownTables, read_facts
-from bridge.lake.writes import append_rows
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.lake import table_facts
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.table_facts import KnownTables, read_facts
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 
 
 def test_they_are_asked_for_now_and_then(spark, tmp_path):

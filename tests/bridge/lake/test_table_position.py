@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog.catalog_rows import SubscriptionRow
-from bridge.lake.ddl import create_table
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import TargetError
-from bridge.spark.session import fork
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_targets import copied
 
 FAMILY = "pgbridge/1/sub/inc"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.lake import table_position
-from bridge.lake.log.stamp import CommitStamp, stamp_options
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake import table_position
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.protocol.lsn import Lsn
 
 
 def test_the_log_says_what_describe_history_says(spark, tmp_path, monkeypatch):

@@ -12,17 +12,17 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from bridge.lake.commit.replace import RowCounter
-from bridge.lake.ddl import create_table
-from bridge.lake.location import read_table
-from bridge.lake.log.local_log import entry_of
-from bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
-from bridge.lake.table import table_version
-from bridge.lake.table_facts import read_facts
-from bridge.lake.transaction import can_begin, can_stage, transaction
-from bridge.lake.writes import append_rows, commit_nothing
-from bridge.spark.session import fork, java_class
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.commit.replace import RowCounter
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.lake.log.local_log import entry_of
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options, stamped
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.table_facts import read_facts
+from pgbridge.bridge.lake.transaction import can_begin, can_stage, transaction
+from pgbridge.bridge.lake.writes import append_rows, commit_nothing
+from pgbridge.bridge.spark.session import fork, java_class
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
 
 STAMP = CommitStamp("app", Lsn(1), Lsn(2))

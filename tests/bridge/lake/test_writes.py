@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 
-from bridge.lake.ddl import create_table
-from bridge.lake.log.local_log import last_transaction
-from bridge.lake.log.stamp import CommitStamp
-from bridge.lake.writes import append_rows, overwrite_rows
-from bridge.runtime.warehouse import NO_LAYOUT
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.local_log import last_transaction
+from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.bridge.lake.writes import append_rows, overwrite_rows
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
+from pgbridge.protocol.lsn import Lsn
 
 
 def rows_at(spark, path):

@@ -4,13 +4,13 @@ import uuid
 
 import pytest
 
-from bridge.lake.ddl import create_table
-from bridge.lake.location import layout_of, partition_columns, read_table
-from bridge.lake.table import read_target_schema
-from bridge.lake.table_facts import read_facts
-from bridge.lake.writes import overwrite_rows
-from bridge.runtime.warehouse import Layout
-from protocol.values.types import Place
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.location import layout_of, partition_columns, read_table
+from pgbridge.bridge.lake.table import read_target_schema
+from pgbridge.bridge.lake.table_facts import read_facts
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.runtime.warehouse import Layout
+from pgbridge.protocol.values.types import Place
 
 COLUMNS = "id int, `a b;c` string, day date"
 ROWS = [(1, "x", None), (2, None, None), (3, " ", None)]

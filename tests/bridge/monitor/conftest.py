@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bridge.monitor.view import View
+    from pgbridge.bridge.monitor.view import View
 
 
 @pytest.fixture

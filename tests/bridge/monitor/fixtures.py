@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bridge.catalog import notes
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import CopyRow, RelRow
-from bridge.config.config import Config, Subscription
-from bridge.monitor.view import Sources, View
-from bridge.receive.slot_status import SlotHealth
-from bridge.runtime.observer import BatchReport
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import notes
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import CopyRow, RelRow
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.monitor.view import Sources, View
+from pgbridge.bridge.receive.slot_status import SlotHealth
+from pgbridge.bridge.runtime.observer import BatchReport
+from pgbridge.protocol.lsn import Lsn
 from tests.hostile import NAMES as HOSTILE
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Config, Subscription
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Config, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.catalog import followed, maintenance, notes, refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
-from bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status
-from bridge.publication.differences import Comparison, Difference
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.slot_status import SlotHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import followed, maintenance, notes, refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
+from pgbridge.bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status
+from pgbridge.bridge.publication.differences import Comparison, Difference
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.slot_status import SlotHistory
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.registered import NOBODY, configuration, registered
 from tests.bridge.monitor.status_document import problem
 
 if TYPE_CHECKING:
-    from bridge.config.config import Config
+    from pgbridge.bridge.config.config import Config
 
 KEYS = [
     "name",

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.monitor import observations as module
-from bridge.monitor.observations import Observations, Outstanding, epoch_s
-from bridge.runtime.observer import BatchReport
-from protocol.lsn import Lsn
+from pgbridge.bridge.monitor import observations as module
+from pgbridge.bridge.monitor.observations import Observations, Outstanding, epoch_s
+from pgbridge.bridge.runtime.observer import BatchReport
+from pgbridge.protocol.lsn import Lsn
 
 EPOCH_S = 946_684_800
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.monitor.server import page
+from pgbridge.bridge.monitor.server import page
 from tests.bridge.monitor.status_document import ERROR, GAPS, LONG, QUOTED, SCRIPT, SKIP, document, starting
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.config.config import Http
-from bridge.monitor import server as module
-from bridge.monitor.observations import Observations
-from bridge.monitor.server import Access, Monitor, Server
-from bridge.runtime.errors import ConfigError, StateError
-from bridge.runtime.observer import Observer
+from pgbridge.bridge.config.config import Http
+from pgbridge.bridge.monitor import server as module
+from pgbridge.bridge.monitor.observations import Observations
+from pgbridge.bridge.monitor.server import Access, Monitor, Server
+from pgbridge.bridge.runtime.errors import ConfigError, StateError
+from pgbridge.bridge.runtime.observer import Observer
 from tests.bridge.made_daemon import wait_until
 from tests.bridge.monitor.fixtures import NAMES, SECRET
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from bridge.monitor.server import Access, read_token
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.monitor.server import Access, read_token
+from pgbridge.bridge.runtime.errors import ConfigError
 
 
 def basic(password: str, user: str = "me") -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bridge.monitor.view import View, exposition
-from bridge.receive.slot_status import SlotHealth, SlotHistory
-from bridge.runtime.errors import StateError
-from bridge.runtime.observer import BatchReport
-from protocol.lsn import Lsn
+from pgbridge.bridge.monitor.view import View, exposition
+from pgbridge.bridge.receive.slot_status import SlotHealth, SlotHistory
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime.observer import BatchReport
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.fixtures import NAMES, SECRET
 
 
@@ -155,8 +155,8 @@ def test_a_catalog_that_cannot_be_read(view, monkeypatch):
 
 def test_names_in_labels_stay_data(view):
     """A table under copy with a hostile name is one sample with just this label."""
-    from bridge.catalog import notes
-    from bridge.catalog.catalog_rows import CopyRow
+    from pgbridge.bridge.catalog import notes
+    from pgbridge.bridge.catalog.catalog_rows import CopyRow
 
     notes.put_copies(view.catalog, "shop", [CopyRow("public", name, 1, 1, 1, None, None) for name in NAMES])
     tables = {dict(labels).get("table") for name, labels in samples(view) if name == "pgbridge_copy_rows"}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.receive.publications import read_publications, read_relations
-from bridge.receive.publisher import Publisher as Server
-from protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
-from protocol.codec.pgoutput import decode
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.receive.publications import read_publications, read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
+from pgbridge.protocol.codec.pgoutput import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bridge.publication.publication import Publication, PublicationTable
-    from bridge.publication.published_table import Entry, PublishedTable
-    from bridge.publication.tables import CatalogRelation
+    from pgbridge.bridge.publication.publication import Publication, PublicationTable
+    from pgbridge.bridge.publication.published_table import Entry, PublishedTable
+    from pgbridge.bridge.publication.tables import CatalogRelation
     from tests.fix_postgres import Publisher
 
 _ACTIONS = {Insert: "insert", Update: "update", Delete: "delete"}

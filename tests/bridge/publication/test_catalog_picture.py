@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.publication.catalog_picture import TypeInUse, from_json, parse, to_json
+from pgbridge.bridge.publication.catalog_picture import TypeInUse, from_json, parse, to_json
 
 LEAF = {"identity": "d", "nullable": [], "types": [], "partitions": [], "ancestors": [1]}
 DOCUMENT = {

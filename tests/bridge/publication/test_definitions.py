@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.publication.definitions import DefinitionError, load, load_optional, parse
-from bridge.publication.publication import ACTIONS, Publication, PublicationTable
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.publication.definitions import DefinitionError, load, load_optional, parse
+from pgbridge.bridge.publication.publication import ACTIONS, Publication, PublicationTable
+from pgbridge.bridge.runtime.errors import ConfigError
 
 
 def table(name: str, namespace: str = "public", **more) -> PublicationTable:

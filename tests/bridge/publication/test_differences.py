@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bridge.publication.catalog_picture import parse
-from bridge.publication.differences import EVENTS, KINDS, STATES, Difference, Remedies, compare
-from bridge.publication.routing_then import Former
+from pgbridge.bridge.publication.catalog_picture import parse
+from pgbridge.bridge.publication.differences import EVENTS, KINDS, STATES, Difference, Remedies, compare
+from pgbridge.bridge.publication.routing_then import Former
 
 T = ("public", "t")
 REMEDIES = Remedies("pgbridge refresh s", lambda table: f"pgbridge refresh s --resync {table}", ("p",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.publication.definitions import parse
-from bridge.publication.membership import resolve
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.membership import resolve
+from pgbridge.bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import members, own_publications, routing
 
 TABLES = """

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.publication.definitions import parse
-from bridge.publication.publication import (
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.publication import (
     ACTIONS,
     OptionError,
     Publication,

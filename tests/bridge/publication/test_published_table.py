@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import PARTITIONS, entry_of, tables_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.published_table import PublishedColumn, PublishedTable, unsupported, unsupported_tables
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable, unsupported, unsupported_tables
 
 
 def reason(*names):

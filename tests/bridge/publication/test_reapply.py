@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.publication.definitions import parse
-from bridge.publication.reapply import Applied, reapply
-from bridge.receive.publications import read_publications, read_relations
-from bridge.receive.publisher import Publisher as Server
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.reapply import Applied, reapply
+from pgbridge.bridge.receive.publications import read_publications, read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.runtime.errors import PublicationError
 
 if TYPE_CHECKING:
     from tests.fix_postgres import Publisher

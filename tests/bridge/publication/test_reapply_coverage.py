@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.reapply import gaps
-from bridge.publication.replica_identity import refusals
+from pgbridge.bridge.publication.reapply import gaps
+from pgbridge.bridge.publication.replica_identity import refusals
 from tests.bridge.publication.server_publications import routing
 
 TABLES = """

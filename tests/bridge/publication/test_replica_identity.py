@@ -7,10 +7,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from bridge.publication.replica_identity import column_names, refusals, refusals_of
-from bridge.publication.routing import Routing
-from bridge.publication.tables import with_replica_identity
-from protocol.codec.messages import Column, Relation
+from pgbridge.bridge.publication.replica_identity import column_names, refusals, refusals_of
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.publication.tables import with_replica_identity
+from pgbridge.protocol.codec.messages import Column, Relation
 from tests.bridge.publication.server_publications import relation, routing
 
 TABLES = """

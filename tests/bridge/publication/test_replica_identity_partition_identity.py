@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.replica_identity import missing_partition_key, partition_refusal, partition_refusals
+from pgbridge.bridge.publication.replica_identity import missing_partition_key, partition_refusal, partition_refusals
 from tests.bridge.publication.server_publications import own_routing, relation, routing
 
 TREE = """

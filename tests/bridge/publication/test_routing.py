@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.publication.definitions import parse
-from bridge.publication.publication import DML
-from bridge.publication.routing import Routing
-from bridge.publication.tables import from_relation_message
-from bridge.runtime.errors import PublicationError
-from protocol.codec.messages import Column, Relation
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.publication import DML
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.publication.tables import from_relation_message
+from pgbridge.bridge.runtime.errors import PublicationError
+from pgbridge.protocol.codec.messages import Column, Relation
 from tests.bridge.publication.server_publications import (
     PARTITIONS,
     Decoder,

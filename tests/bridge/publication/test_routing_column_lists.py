@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from bridge.runtime.errors import PublicationError
+from pgbridge.bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import (
     PARTITIONS,
     Decoder,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.publication.publication import ACTIONS, Publication, PublicationTable, render
-from bridge.runtime.errors import PublicationError, PublisherError
+from pgbridge.bridge.publication.publication import ACTIONS, Publication, PublicationTable, render
+from pgbridge.bridge.runtime.errors import PublicationError, PublisherError
 from tests.bridge.publication.server_publications import Decoder, Sent, own_tables, relation, routing, without_filters
 
 if TYPE_CHECKING:
-    from bridge.publication.routing import Routing
+    from pgbridge.bridge.publication.routing import Routing
 
 TREE = """
     CREATE SCHEMA s1; CREATE SCHEMA s2;

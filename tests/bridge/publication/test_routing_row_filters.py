@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.publication import DML
+from pgbridge.bridge.publication.publication import DML
 from tests.bridge.publication.server_publications import (
     entry_of,
     tables_of,

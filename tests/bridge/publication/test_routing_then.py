@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.publication.routing_then import Former, PartitionFacts, RoutingThen, Written, parents_then
-from bridge.publication.tables import CatalogRelation, Relations, from_relation_message
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher
-from protocol.codec.messages import Column, Relation
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.publication.routing_then import Former, PartitionFacts, RoutingThen, Written, parents_then
+from pgbridge.bridge.publication.tables import CatalogRelation, Relations, from_relation_message
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.protocol.codec.messages import Column, Relation
 
 SCHEMA = """
 CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridge.publication.tables import Relations, from_relation_message, with_replica_identity
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher as Server
-from protocol.codec.messages import Column, Relation
+from pgbridge.bridge.publication.tables import Relations, from_relation_message, with_replica_identity
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.protocol.codec.messages import Column, Relation
 
 
 def relations(publisher) -> Relations:

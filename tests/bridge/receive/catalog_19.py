@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

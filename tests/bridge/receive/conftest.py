@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.receive.publisher import Publisher
-from bridge.receive.stream import walreceiver
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.stream import walreceiver
 from tests.bridge.receive.streams import Stream
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import threading
 
 import psycopg
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 _STARTUP = 196608
 _REPORTED = ("server_version", "server_encoding", "client_encoding", "DateStyle", "TimeZone", "integer_datetimes")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
-    from bridge.publication.published_table import PublishedTable
-    from bridge.receive.publisher import Publisher
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
 
 
 def published(asked: Publisher, *publications: str) -> dict[str, PublishedTable]:

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
-from bridge.runtime.errors import BridgeError, PublisherError
-from bridge.track.progress import Progress
-from bridge.track.spool import SpoolFolder
-from protocol.codec.messages import Insert
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.errors import ProtocolError
-from protocol.lsn import Lsn
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
+from pgbridge.bridge.runtime.errors import BridgeError, PublisherError
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.bridge.track.spool import SpoolFolder
+from pgbridge.protocol.codec.messages import Insert
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.errors import ProtocolError
+from pgbridge.protocol.lsn import Lsn
 from tests.protocol.singled import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from protocol.codec.walsender import PgoutputOptions
-    from protocol.stream.transactions import Transaction
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.stream.transactions import Transaction
 
 PATIENCE_S = 20.0
 SETTLED_S = 0.3

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from psycopg import sql
 
-from bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.publisher import Publisher
 
 TYPES: Final = """
 CREATE TYPE mood AS ENUM ('ok', 'it''s'); CREATE DOMAIN checked AS int CHECK (VALUE < 100);

@@ -14,9 +14,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive import connection as module
-from bridge.receive.connection import (
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive import connection as module
+from pgbridge.bridge.receive.connection import (
     SESSION_SETTINGS,
     Login,
     connect,
@@ -26,7 +26,7 @@ from bridge.receive.connection import (
     read_rows,
     translated,
 )
-from bridge.runtime.errors import ConfigError, PublisherError
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 from tests.bridge.receive.pooler import Pooler
 
 CONTRARY = {

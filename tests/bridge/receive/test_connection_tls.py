@@ -8,15 +8,15 @@ from contextlib import closing
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.check.finding import passed
-from bridge.check.server import check_server
-from bridge.receive.connection import connect
-from bridge.receive.copy_out import copy_out
-from bridge.receive.publisher import Publisher
-from bridge.receive.server_facts import identify, read_facts
-from bridge.runtime.errors import PublisherError
-from protocol.bulk.copy import CopyDecoder
-from protocol.values.types import resolve
+from pgbridge.bridge.check.finding import passed
+from pgbridge.bridge.check.server import check_server
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.copy_out import copy_out
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.server_facts import identify, read_facts
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.bulk.copy import CopyDecoder
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.receive.streams import Stream, ids, insert
 from tests.bridge.receive.tls import HOST, Authority, TlsFront
 
@@ -95,7 +95,7 @@ def test_copy(conninfo, publisher):
 
 def test_check_says_that_tls_is_in_use(conninfo, publisher, pgbridge, tmp_path, monkeypatch):
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
-    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("pgbridge.bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     lines = [
         "[subscription.shop]", f"connection = {json.dumps(conninfo)}", 'publications = ["pub"]', 'warehouse = "lake"'
     ]  # fmt: skip

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.receive import copy_out as module
-from bridge.receive.connection import connect
-from bridge.receive.copy_out import copy_out
-from protocol.bulk.copy import CopyDecoder
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import resolve
+from pgbridge.bridge.receive import copy_out as module
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.copy_out import copy_out
+from pgbridge.protocol.bulk.copy import CopyDecoder
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import resolve
 
 TYPES = [resolve(23, -1, BUILTIN), resolve(17, -1, BUILTIN)]
 WAYS = ("libpq", "socket")

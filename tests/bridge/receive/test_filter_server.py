@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.config.config import Subscription
-from bridge.receive.filter_server import FilterServer
-from bridge.rowfilter.row_filter import RowFilterError
-from bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
-from bridge.runtime.errors import ConfigError, PublisherError
-from protocol.codec.messages import Tuple, Value, ValueKind
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.rowfilter.row_filter import RowFilterError
+from pgbridge.bridge.rowfilter.server_filter import ServerColumn, ServerFilter, VerdictError
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
+from pgbridge.protocol.codec.messages import Tuple, Value, ValueKind
 from tests.bridge.rowfilter import compared, test_analysis, test_row_filter
 from tests.bridge.rowfilter.random_filters import Filters
 from tests.fix_postgres import Publisher

@@ -7,14 +7,14 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from bridge.config.config import Subscription
-from bridge.receive.owner import SILENT_S, Owner
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import recovery_name, watch_name
-from bridge.receive.slot_watch import INTERVAL_S
-from bridge.runtime.errors import PublisherError
-from protocol.codec import walsender
-from protocol.lsn import Lsn
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.owner import SILENT_S, Owner
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import recovery_name, watch_name
+from pgbridge.bridge.receive.slot_watch import INTERVAL_S
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.codec import walsender
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.made_daemon import wait_until
 
 

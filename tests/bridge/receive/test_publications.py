@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.publication.definitions import parse
-from bridge.publication.publication import render
-from bridge.receive.publications import apply_publications, read_publications
-from bridge.receive.publisher import Publisher as Server
-from bridge.runtime.errors import PublicationError, PublisherError
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.publication import render
+from pgbridge.bridge.receive.publications import apply_publications, read_publications
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.runtime.errors import PublicationError, PublisherError
 from tests.bridge.publication.server_publications import own_publications
 from tests.bridge.receive.catalog_19 import CATALOG, publisher_of_19
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.publication.tables import Collation, Relations
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.publication.tables import Collation, Relations
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
 
 
 def relations(publisher) -> Relations:

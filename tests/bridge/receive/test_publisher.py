@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher, quoted_name, wal_level_refusal
-from bridge.runtime.errors import PublisherError
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.receive.publisher import Publisher, quoted_name, wal_level_refusal
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.receive.published_tables import columns, published, refusal
 
 INT4, TEXT = 23, 25
@@ -73,7 +73,7 @@ def test_wal_level_on_demand(version, levels, in_recovery, refused):
 
 
 def test_version_that_is_not_served(publisher, monkeypatch):
-    monkeypatch.setattr("bridge.receive.publisher.LOWEST_VERSION", 990000)
+    monkeypatch.setattr("pgbridge.bridge.receive.publisher.LOWEST_VERSION", 990000)
     with pytest.raises(PublisherError, match=r"the publisher is PostgreSQL \d\d; the lowest supported is 14"):
         Publisher(publisher.conninfo, application_name="test")
 

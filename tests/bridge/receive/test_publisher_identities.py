@@ -9,7 +9,7 @@ import pytest
 from tests.bridge.receive.published_tables import published
 
 if TYPE_CHECKING:
-    from bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.published_table import PublishedTable
 
 
 def key(table: PublishedTable) -> list[str]:

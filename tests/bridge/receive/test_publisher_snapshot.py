@@ -6,17 +6,17 @@ from unittest import mock
 
 import pytest
 
-from bridge.apply.published import Published
-from bridge.check.report import role_script
-from bridge.commands import publications as listed
-from bridge.commands.refresh import published_tables
-from bridge.config.config import Subscription
-from bridge.receive.publications import apply_publications, read_publications, read_relations
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import PublisherError
-from bridge.source.options import SourceOptions
-from bridge.source.slot_stream import published_tables as of_source
-from bridge.sync.start import warn_without_identity
+from pgbridge.bridge.apply.published import Published
+from pgbridge.bridge.check.report import role_script
+from pgbridge.bridge.commands import publications as listed
+from pgbridge.bridge.commands.refresh import published_tables
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.publications import apply_publications, read_publications, read_relations
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.source.options import SourceOptions
+from pgbridge.bridge.source.slot_stream import published_tables as of_source
+from pgbridge.bridge.sync.start import warn_without_identity
 
 MADE = """
 CREATE DOMAIN d AS int; CREATE SCHEMA s; CREATE TABLE s.t (id int PRIMARY KEY, v d); CREATE TABLE kept (id int);

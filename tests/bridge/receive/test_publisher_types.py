@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 from tests.bridge.receive.published_tables import published
 
 INT4, TEXT = 23, 25

@@ -10,16 +10,16 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from bridge.receive import copy_out as copying
-from bridge.receive.connection import connect
-from bridge.receive.readiness import Wakeable, readable, writable
-from bridge.receive.stream import copy_both as streaming
-from bridge.receive.stream.copy_both import LibpqCopyBoth, SocketCopyBoth
-from protocol.bulk.copy import CopyDecoder
-from protocol.codec.walsender import StandbyStatusUpdate, encode_standby_status_update, start_replication
-from protocol.lsn import INVALID
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import resolve
+from pgbridge.bridge.receive import copy_out as copying
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.readiness import Wakeable, readable, writable
+from pgbridge.bridge.receive.stream import copy_both as streaming
+from pgbridge.bridge.receive.stream.copy_both import LibpqCopyBoth, SocketCopyBoth
+from pgbridge.protocol.bulk.copy import CopyDecoder
+from pgbridge.protocol.codec.walsender import StandbyStatusUpdate, encode_standby_status_update, start_replication
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.receive.streams import PATIENCE_S
 
 BEYOND = 1024

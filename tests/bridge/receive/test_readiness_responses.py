@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from bridge.receive.readiness import as_psql, fields_of, server_error
+from pgbridge.bridge.receive.readiness import as_psql, fields_of, server_error
 
 BODY = b'SFEHLER\0VERROR\0C42P01\0Mrelation "t" does not exist\0Dno \xc3\xbc\0\0'
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.receive.connection import connect
-from bridge.receive.server_facts import identify, read_facts, read_privileges
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.server_facts import identify, read_facts, read_privileges
+from pgbridge.bridge.runtime.errors import PublisherError
 
 
 def test_facts(publisher):

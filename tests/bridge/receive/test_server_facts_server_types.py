@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.receive.server_facts import ServerTypes
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.receive.server_facts import ServerTypes
+from pgbridge.bridge.runtime.errors import PublisherError
 
 if TYPE_CHECKING:
-    from protocol.values.pg_type import TypeInfo
+    from pgbridge.protocol.values.pg_type import TypeInfo
 
 INT4, NUMERIC_9_2 = (23, -1), (1700, (9 << 16) + 2 + 4)
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection, check_slot, refusal
-from bridge.receive.slot_status import SlotStatus
-from bridge.runtime import remedies
-from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.track.position import Missing, Position
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from pgbridge.bridge.receive.slot_status import SlotStatus
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, SlotAdvanced
+from pgbridge.bridge.track.position import Missing, Position
+from pgbridge.protocol.lsn import Lsn
 
 GOOD = SlotStatus(
     "pgoutput", "logical", "shop", active=False, active_pid=None, confirmed_flush_lsn=Lsn(0x100), wal_status="reserved"

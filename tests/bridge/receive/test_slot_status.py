@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.config.config import Subscription
-from bridge.receive.slot_status import SlotHealth, SlotHistory, SlotStatus, concern
-from protocol.lsn import Lsn
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot_status import SlotHealth, SlotHistory, SlotStatus, concern
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 
 

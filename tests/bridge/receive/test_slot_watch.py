@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.config.config import Subscription
-from bridge.receive import slot_watch
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import watch_name
-from bridge.receive.slot_watch import SlotWatch
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive import slot_watch
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import watch_name
+from pgbridge.bridge.receive.slot_watch import SlotWatch
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import wait_until
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.config.config import Subscription
-from bridge.receive.slot_status import SlotHistory
-from bridge.receive.slot_watch import ServerSlots, ask
-from protocol.lsn import Lsn
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot_status import SlotHistory
+from pgbridge.bridge.receive.slot_watch import ServerSlots, ask
+from pgbridge.protocol.lsn import Lsn
 
 
 def subscription(name: str, server: str) -> Subscription:
@@ -84,8 +84,8 @@ def test_a_server_that_cannot_be_asked(server):
 
 SILENT = """
 import threading
-from bridge.config.config import Subscription
-from bridge.receive.slot_watch import ServerSlots
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot_watch import ServerSlots
 one = Subscription(name="a", connection="", publications=("p",), warehouse="/lake")
 print(ServerSlots(0.05, ask=lambda _: threading.Event().wait()).of([one]))
 """

@@ -15,7 +15,7 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Final
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 if TYPE_CHECKING:
     from pathlib import Path

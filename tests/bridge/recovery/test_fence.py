@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from bridge.catalog.manifest import Manifest
-from bridge.lake.commit import messages
-from bridge.lake.commit.restore import UndoneBatch
-from bridge.lake.log.history import ANY_LSN
-from bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp, stamp_options, stamped
-from bridge.lake.writes import append_rows
-from bridge.recovery.fence import keep_out
-from bridge.runtime.errors import TakenOver, TargetBusy
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.manifest import Manifest
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.commit.restore import UndoneBatch
+from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp, stamp_options, stamped
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.recovery.fence import keep_out
+from pgbridge.bridge.runtime.errors import TakenOver, TargetBusy
+from pgbridge.protocol.lsn import Lsn
 
 FAMILY = "pgbridge/1/shop/inc"
 

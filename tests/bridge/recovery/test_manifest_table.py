@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from bridge.catalog.manifest import Due
-from bridge.recovery.manifest_table import ManifestTable, _Entry
-from bridge.runtime.errors import StateError, TargetError
+from pgbridge.bridge.catalog.manifest import Due
+from pgbridge.bridge.recovery.manifest_table import ManifestTable, _Entry
+from pgbridge.bridge.runtime.errors import StateError, TargetError
 
 SHOP, HR = "pgbridge/1/shop", "pgbridge/1/hr"
 
@@ -51,7 +51,7 @@ def test_those_that_wait_share_a_commit(spark, table):
 
 
 def test_earlier_ones_are_removed(spark, table, monkeypatch):
-    monkeypatch.setattr("bridge.recovery.manifest_table._KEPT", 3)
+    monkeypatch.setattr("pgbridge.bridge.recovery.manifest_table._KEPT", 3)
     table.append(spark, HR, "slot", document(9))
     for number in range(1, 5):
         table.append(spark, SHOP, "slot", document(number))

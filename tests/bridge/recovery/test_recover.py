@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog.catalog_rows import RelRow, SubscriptionRow
-from bridge.lake.log.history import Commit
-from bridge.recovery.recover import _Stream, _Table
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
+from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.recovery.recover import _Stream, _Table
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 ROW = SubscriptionRow("shop", True, "inc", 3, "slot", "ready", "1", None, "stopped", INVALID, 0, 0)
 ORIGIN, FLUSHED = Lsn(0x100), Lsn(0x300)

@@ -8,14 +8,14 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import manifest
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.receive.owner import SILENT_S, Owner
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import watch_name
-from bridge.recovery.standby import Standby, check_fencing
-from bridge.runtime import log
-from bridge.runtime.errors import ConfigError
+from pgbridge.bridge.catalog import manifest
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.receive.owner import SILENT_S, Owner
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import watch_name
+from pgbridge.bridge.recovery.standby import Standby, check_fencing
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import ConfigError
 from tests.bridge.made_daemon import SETUP, wait_until
 
 

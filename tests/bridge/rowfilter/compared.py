@@ -13,9 +13,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from bridge.rowfilter.row_filter import C_COLLATION, Collation, FilterColumn, RowFilter, RowFilterError, translate
-from protocol.bulk.copy import decode_copy_binary
-from protocol.values.types import resolve
+from pgbridge.bridge.rowfilter.row_filter import (
+    C_COLLATION,
+    Collation,
+    FilterColumn,
+    RowFilter,
+    RowFilterError,
+    translate,
+)
+from pgbridge.protocol.bulk.copy import decode_copy_binary
+from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -189,7 +196,7 @@ def fill(connection: psycopg.Connection[Any], count: int, seed: int) -> None:
 
 def make(connection: psycopg.Connection[Any], spark: SparkSession, count: int, seed: int) -> Rows:
     """Fill a table `rows` with random values and copy it to Spark."""
-    from bridge.lake.source import as_frame
+    from pgbridge.bridge.lake.source import as_frame
 
     fill(connection, count, seed)
     attributes = connection.execute(

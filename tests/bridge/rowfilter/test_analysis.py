@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.sqltext.refusal import ONLY_SIMPLE
+from pgbridge.bridge.sqltext.refusal import ONLY_SIMPLE
 from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [

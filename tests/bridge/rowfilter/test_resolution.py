@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.resolution import accepts, castable, choose, coerced, common_type, to_common
-from bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
-from bridge.rowfilter.types.typed import C_COLLATION, Constant, Digits, constant
-from bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
+from pgbridge.bridge.rowfilter.resolution import accepts, castable, choose, coerced, common_type, to_common
+from pgbridge.bridge.rowfilter.types.pg_catalog import FUNCTIONS, OPERATORS
+from pgbridge.bridge.rowfilter.types.typed import C_COLLATION, Constant, Digits, constant
+from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, ONLY_SIMPLE, Refused
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
-from bridge.runtime.errors import ConfigError
-from protocol.values.pg_type import TypeInfo
-from protocol.values.types import resolve
+from pgbridge.bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.protocol.values.pg_type import TypeInfo
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.rowfilter import compared, test_analysis
 from tests.bridge.rowfilter.random_filters import Filters
 

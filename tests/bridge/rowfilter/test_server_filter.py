@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.server_filter import ServerColumn, any_of, candidate, where
-from bridge.sqltext.refusal import (
+from pgbridge.bridge.rowfilter.server_filter import ServerColumn, any_of, candidate, where
+from pgbridge.bridge.sqltext.refusal import (
     MUTABLE_FUNCTIONS,
     ONLY_SIMPLE,
     SYSTEM_COLUMNS,

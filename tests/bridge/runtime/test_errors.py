@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from bridge.runtime import errors
-from bridge.runtime.errors import (
+from pgbridge.bridge.runtime import errors
+from pgbridge.bridge.runtime.errors import (
     ApplyContext,
     ApplyError,
     BridgeError,
@@ -19,7 +19,7 @@ from bridge.runtime.errors import (
     let_go,
     may_retry,
 )
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.every_error import CONTEXT, POLICY, name
 
 PROCESSING = 'processing remote data for replication origin "pgbridge_shop"'

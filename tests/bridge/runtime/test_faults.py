@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.runtime import faults
+from pgbridge.bridge.runtime import faults
 
 SOURCES = Path(faults.__file__).parents[1]
 

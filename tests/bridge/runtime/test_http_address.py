@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.http_address import is_loopback, split_address
+from pgbridge.bridge.runtime.http_address import is_loopback, split_address
 
 
 @pytest.mark.parametrize(

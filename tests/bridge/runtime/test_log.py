@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bridge.runtime import log
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime import log
+from pgbridge.protocol.lsn import Lsn
 from tests.hostile import NAMES
 
 

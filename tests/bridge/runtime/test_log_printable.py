@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from bridge.runtime.log import one_line, printable, printable_document
+from pgbridge.bridge.runtime.log import one_line, printable, printable_document
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """An observer that nobody has replaced takes everything and keeps nothing."""
 
-from bridge.runtime.observer import BatchReport, Observer
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.observer import BatchReport, Observer
+from pgbridge.protocol.lsn import Lsn
 
 
 def test_it_does_nothing():

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from bridge.runtime.process import available_bytes
+from pgbridge.bridge.runtime.process import available_bytes
 
 _PROGRAM = """
 import resource, sys, threading
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
-from bridge.runtime.process import keep_freed
+from pgbridge.bridge.runtime.process import keep_freed
 
 if sys.argv[1] == "keep":
     keep_freed()

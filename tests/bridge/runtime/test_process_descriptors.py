@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from bridge.runtime import process
+from pgbridge.bridge.runtime import process
 
 ANY = resource.RLIM_INFINITY
 

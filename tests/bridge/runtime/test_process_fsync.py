@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.runtime.process import fsync
+from pgbridge.bridge.runtime.process import fsync
 
 
 def test_files_and_folders(tmp_path, monkeypatch):

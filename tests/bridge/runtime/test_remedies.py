@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.runtime import remedies
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime import remedies
+from pgbridge.protocol.lsn import Lsn
 
 
 def test_refresh():

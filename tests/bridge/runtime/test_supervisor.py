@@ -16,8 +16,8 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.runtime import supervisor
-from bridge.runtime.supervisor import EXIT_AT_ONCE, Service, StopSignals, is_fed, status_line
+from pgbridge.bridge.runtime import supervisor
+from pgbridge.bridge.runtime.supervisor import EXIT_AT_ONCE, Service, StopSignals, is_fed, status_line
 
 PID = 4711
 
@@ -150,7 +150,7 @@ PROGRAM = (
     DEFAULTS
     + """
 import time
-from bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.runtime.supervisor import StopSignals
 signals = StopSignals().install()
 print(signals.name, flush=True)
 while signals.name is None:
@@ -183,7 +183,7 @@ HANGUPS = (
     DEFAULTS
     + """
 import os, signal, sys, time
-from bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.runtime.supervisor import StopSignals
 if len(sys.argv) > 1:
     os.open(sys.argv[1], os.O_RDWR)  # becomes the session's terminal
 if "ignored" in sys.argv:
@@ -227,7 +227,7 @@ VIEW = (
     DEFAULTS
     + """
 import sys, threading, time
-from bridge.runtime.supervisor import interruptible
+from pgbridge.bridge.runtime.supervisor import interruptible
 if "ignored" in sys.argv:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from bridge.runtime.threads import Background, Latest
+from pgbridge.bridge.runtime.threads import Background, Latest
 
 
 def nice() -> int:

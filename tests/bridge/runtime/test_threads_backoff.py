@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.threads import backoff_s, jittered_s
+from pgbridge.bridge.runtime.threads import backoff_s, jittered_s
 
 
 @pytest.mark.parametrize(("failures", "pause_s"), [(1, 0.5), (2, 1.0), (3, 2.0), (8, 60.0), (10**6, 60.0)])

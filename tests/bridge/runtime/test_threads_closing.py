@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.threads import Closing
+from pgbridge.bridge.runtime.threads import Closing
 
 
 class Door(Closing):

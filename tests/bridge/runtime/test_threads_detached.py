@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from bridge.runtime.threads import detached
+from pgbridge.bridge.runtime.threads import detached
 
 ENDLESS = """
 import threading
-from bridge.runtime.threads import detached
+from pgbridge.bridge.runtime.threads import detached
 detached(threading.Event().wait, "endless")
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.runtime.threads import Heartbeat
+from pgbridge.bridge.runtime.threads import Heartbeat
 
 
 def test_beats():

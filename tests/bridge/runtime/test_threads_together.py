@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from bridge.catalog import catalog
-from bridge.catalog.catalog import Catalog
-from bridge.runtime.errors import StateError
-from bridge.runtime.threads import Together
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import catalog
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime.threads import Together
+from pgbridge.protocol.lsn import Lsn
 
 FULL = "database or disk is full"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from bridge.runtime.threads import Turns, detached
+from pgbridge.bridge.runtime.threads import Turns, detached
 
 
 def test_turns_are_taken_one_at_a_time_until_they_end():

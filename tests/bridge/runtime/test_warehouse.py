@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridge.runtime.warehouse import (
+from pgbridge.bridge.runtime.warehouse import (
     CatalogWarehouse,
     catalogs,
     shared_name_hint,

@@ -1,6 +1,6 @@
 """A layout knows its columns, and the key of the configuration that names them."""
 
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 
 
 def test_a_layout_names_its_columns_and_their_key():

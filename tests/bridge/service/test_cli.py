@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from bridge.catalog.schema import SCHEMA_VERSION
-from bridge.runtime import __version__
-from bridge.runtime.supervisor import StopSignals
-from bridge.service import cli
+from pgbridge.bridge.catalog.schema import SCHEMA_VERSION
+from pgbridge.bridge.runtime import __version__
+from pgbridge.bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.service import cli
 from tests.fix_cli import TWO, catalog_of
 
 if TYPE_CHECKING:
-    from bridge.config import config
+    from pgbridge.bridge.config import config
 
 GROUP: Any = typer.main.get_command(cli.app)
 COMMANDS: dict[str, Any] = GROUP.commands
@@ -187,8 +187,8 @@ def test_run(two, monkeypatch, tmp_path, code, option):
         def run(self) -> Any:
             return code
 
-    monkeypatch.setitem(sys.modules, "bridge.service.daemon", SimpleNamespace(Daemon=Daemon))
-    monkeypatch.setattr("bridge.runtime.log.configure", lambda: None)
+    monkeypatch.setitem(sys.modules, "pgbridge.bridge.service.daemon", SimpleNamespace(Daemon=Daemon))
+    monkeypatch.setattr("pgbridge.bridge.runtime.log.configure", lambda: None)
     monkeypatch.setattr(StopSignals, "install", lambda self: self)
     assert two("run", *filter(None, [option])).code == code
     wish = {"until_caught_up": option == "--until-caught-up", "standby": option == "--standby"}
@@ -207,7 +207,7 @@ def test_demo(pgbridge, monkeypatch):
         started.append((directory, seconds))
         return 3
 
-    monkeypatch.setitem(sys.modules, "bridge.demo.show", SimpleNamespace(run_demo=run_demo))
+    monkeypatch.setitem(sys.modules, "pgbridge.bridge.demo.show", SimpleNamespace(run_demo=run_demo))
     assert pgbridge("demo", "--directory", "x", "--seconds", "5").code == 3
     assert started == [(Path("x"), 5.0)]
     assert pgbridge("demo", "--seconds", "-3").code == 2

@@ -11,8 +11,8 @@ import pytest
 import typer
 from rich.text import Text
 
-from bridge.service import cli, cli_shared
-from bridge.service.cli_shared import echo, print_document
+from pgbridge.bridge.service import cli, cli_shared
+from pgbridge.bridge.service.cli_shared import echo, print_document
 
 DOCUMENT = {"tables": ["one", "t\x1b[31mwo"]}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.runtime.errors import PublisherError, SparkLost
-from bridge.snapshots import snapshot
-from bridge.verify import command
+from pgbridge.bridge.runtime.errors import PublisherError, SparkLost
+from pgbridge.bridge.snapshots import snapshot
+from pgbridge.bridge.verify import command
 
 TABLE: dict[str, Any] = {
     "relation": "public.t",

@@ -15,16 +15,16 @@ import psutil
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.check.finding import passed
-from bridge.config.config import Config, Subscription
-from bridge.runtime import process, threads
-from bridge.runtime.errors import ConfigError, SparkLost, TakenOver
-from bridge.runtime.supervisor import StopSignals
-from bridge.service import daemon as module
-from bridge.spark import session
-from bridge.spark.driver import Driver
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.check.finding import passed
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime import process, threads
+from pgbridge.bridge.runtime.errors import ConfigError, SparkLost, TakenOver
+from pgbridge.bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.service import daemon as module
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.spark.driver import Driver
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, wait_until
 
@@ -134,9 +134,9 @@ def test_a_standby_runs_nothing_before_its_turn(supervised, monkeypatch):
     turns = iter([False, False, True])
     standby = mock.MagicMock()
     standby.__enter__.return_value.turn = lambda _: next(turns)
-    monkeypatch.setattr("bridge.service.daemon.Standby", lambda *_: standby)
-    monkeypatch.setattr("bridge.service.daemon.report.preflight", lambda *_: None)
-    monkeypatch.setattr("bridge.service.daemon.WarmUp", mock.MagicMock())
+    monkeypatch.setattr("pgbridge.bridge.service.daemon.Standby", lambda *_: standby)
+    monkeypatch.setattr("pgbridge.bridge.service.daemon.report.preflight", lambda *_: None)
+    monkeypatch.setattr("pgbridge.bridge.service.daemon.WarmUp", mock.MagicMock())
     states = []
     daemon._waits = True
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
@@ -273,7 +273,7 @@ def test_what_a_killed_daemon_did_is_not_shown_while_spark_starts(supervised, mo
         raise RuntimeError("no Java")
 
     monkeypatch.setattr(Driver, "start", start)
-    monkeypatch.setattr("bridge.check.machine.check_java", lambda _: passed("Java", "17"))
+    monkeypatch.setattr("pgbridge.bridge.check.machine.check_java", lambda _: passed("Java", "17"))
     with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
         catalog.set_state("sub", "streaming")
     with pytest.raises(SparkLost):

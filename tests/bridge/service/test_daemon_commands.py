@@ -16,18 +16,18 @@ from unittest import mock
 
 import pytest
 
-from bridge.apply import stream_worker
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import sync_name
-from bridge.catalog.lock import is_running
-from bridge.check import report
-from bridge.commands import refresh
-from bridge.config import config
-from bridge.runtime import faults, process, threads
-from bridge.runtime.errors import SparkLost
-from bridge.runtime.supervisor import StopSignals
-from bridge.service import daemon as module, subscriber
-from bridge.spark.driver import Driver
+from pgbridge.bridge.apply import stream_worker
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.catalog.lock import is_running
+from pgbridge.bridge.check import report
+from pgbridge.bridge.commands import refresh
+from pgbridge.bridge.config import config
+from pgbridge.bridge.runtime import faults, process, threads
+from pgbridge.bridge.runtime.errors import SparkLost
+from pgbridge.bridge.runtime.supervisor import StopSignals
+from pgbridge.bridge.service import daemon as module, subscriber
+from pgbridge.bridge.spark.driver import Driver
 from tests.oracle.memory_tables import in_memory
 
 LATER = "CREATE TABLE {s}.later (id int PRIMARY KEY, d date)"

@@ -24,9 +24,9 @@ HTTP = '[http]\nlisten = "127.0.0.1:0"\n'
 """The log names the port."""
 
 IMPATIENT = """
-from bridge.runtime import threads
+from pgbridge.bridge.runtime import threads
 threads.Latest.__init__.__kwdefaults__["interval_s"], threads._OLD_S = 0.5, 2.0
-from bridge.__main__ import main
+from pgbridge.bridge.__main__ import main
 main()
 """
 """A daemon that misses an answer of its JVM after two seconds in place of thirty."""

@@ -6,10 +6,10 @@ import os
 import signal
 from contextlib import closing
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.runtime.errors import ConfigError
-from bridge.runtime.supervisor import Service
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.runtime.supervisor import Service
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import SETUP, DyingWorker, command, wait_until
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import pgbridge
-from bridge.runtime import faults
-from bridge.skipped.kept_transaction import FILE
 from pgbridge import ApplyError, ConfigError, SkipError, StateError, Subscription
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.skipped.kept_transaction import FILE
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.bridge.configurations import placed
 from tests.bridge.subscribed import wait_until

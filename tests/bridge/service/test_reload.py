@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.notes import Outcome, ask, take_answer
-from bridge.config.config import load
-from bridge.runtime.errors import ConfigError, StateError
-from bridge.service.reload import Reload
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.notes import Outcome, ask, take_answer
+from pgbridge.bridge.config.config import load
+from pgbridge.bridge.runtime.errors import ConfigError, StateError
+from pgbridge.bridge.service.reload import Reload
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import TWO
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.config.config import Config, Spark, Subscription
-from bridge.service.reload import plan
+from pgbridge.bridge.config.config import Config, Spark, Subscription
+from pgbridge.bridge.service.reload import plan
 
 VALUES: dict[str, list[Any]] = {
     "connection": ["host=a", "host=b password=hunter2"],

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.lock import locked
-from bridge.config.config import Config, Subscription
-from bridge.runtime.errors import ApplyError, SkipError, StateError
-from bridge.service.replay import _check_begun, replay, show, show_skipped
-from bridge.skipped.kept_transaction import folder_of, write
-from protocol.codec.messages import Column, Delete, Insert, Truncate, Update
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime.errors import ApplyError, SkipError, StateError
+from pgbridge.bridge.service.replay import _check_begun, replay, show, show_skipped
+from pgbridge.bridge.skipped.kept_transaction import folder_of, write
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Truncate, Update
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import LOG, NULL, UNCHANGED, T, batcher, insert, subscribed, text, transaction
 from tests.bridge.skipped.kept import kept, types
 

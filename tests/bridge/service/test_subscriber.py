@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Subscription
-from bridge.runtime.errors import ApplyError, ConfigError, PublisherError, TakenOver, counts_in_copy
-from bridge.service.subscriber import SubscriptionWorker
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.runtime.errors import ApplyError, ConfigError, PublisherError, TakenOver, counts_in_copy
+from pgbridge.bridge.service.subscriber import SubscriptionWorker
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import SETUP, batches, confirmed, end, ids, running, wait_until
 from tests.oracle.memory_tables import MemoryTables
@@ -162,7 +162,7 @@ def test_only_the_subscriptions_own_errors_count_and_disable(tmp_path, raised, o
 
 def test_a_missing_publication_fails_at_once_with_what_to_run(publisher, memory_pipeline, monkeypatch):
     """Of a server whose walsender would not go on without it."""
-    monkeypatch.setattr("bridge.receive.publisher._MISSING_VERSION", 990000)
+    monkeypatch.setattr("pgbridge.bridge.receive.publisher._MISSING_VERSION", 990000)
     bridge = memory_pipeline()
     started = time.monotonic()
     with pytest.raises(PublisherError, match='publication "pub" does not exist') as caught:
@@ -216,7 +216,7 @@ def test_stopped_while_the_slot_waits(publisher, memory_pipeline):
 def test_stopped_during_a_copy(publisher, pipeline, monkeypatch, on_executors):
     """It is cut short, which is no error; the next start goes on."""
     if on_executors:
-        monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
+        monkeypatch.setattr("pgbridge.bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, note text); INSERT INTO t SELECT g, 'x' FROM generate_series(1, 5000) g;"
         "CREATE PUBLICATION pub FOR TABLE t WHERE (length(repeat(note, 10000000)) > 0)"  # some milliseconds a row

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.commands.refresh import drop, resync
-from bridge.commands.state import State
-from bridge.config.config import Config
-from bridge.runtime.errors import PublisherError
+from pgbridge.bridge.commands.refresh import drop, resync
+from pgbridge.bridge.commands.state import State
+from pgbridge.bridge.config.config import Config
+from pgbridge.bridge.runtime.errors import PublisherError
 from tests.bridge.subscribed import released
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.apply import maintenance
-from bridge.catalog import catalog as catalog_module, maintenance as track, refresh
-from bridge.catalog.maintenance import OptimizeIntent
-from bridge.lake.table import table_version
+from pgbridge.bridge.apply import maintenance
+from pgbridge.bridge.catalog import catalog as catalog_module, maintenance as track, refresh
+from pgbridge.bridge.catalog.maintenance import OptimizeIntent
+from pgbridge.bridge.lake.table import table_version
 from tests.bridge.subscribed import SETUP, end, ids, running, wait_until
 from tests.oracle.delta import differences
 

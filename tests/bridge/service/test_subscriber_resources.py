@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.catalog import database
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.sync.copy_progress import CopyLimit
+from pgbridge.bridge.catalog import database
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.sync.copy_progress import CopyLimit
 from tests.bridge.subscribed import SETUP, batches, end, ids, running, wait_until
 
 

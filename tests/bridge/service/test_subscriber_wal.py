@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from bridge.demo.server import EmbeddedPostgres
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.subscribed import end, running, wait_until
 from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.fix_postgres import TEST_SETTINGS, Publisher, Server

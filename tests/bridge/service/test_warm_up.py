@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.config.config import Config, load
-from bridge.lake.commit.apply_table import apply_table
-from bridge.runtime.errors import BridgeError, ConfigError
-from bridge.service import warm_up
-from bridge.service.warm_up import prepare
-from bridge.spark.driver import Driver
-from bridge.spark.session import fork
+from pgbridge.bridge.config.config import Config, load
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.runtime.errors import BridgeError, ConfigError
+from pgbridge.bridge.service import warm_up
+from pgbridge.bridge.service.warm_up import prepare
+from pgbridge.bridge.spark.driver import Driver
+from pgbridge.bridge.spark.session import fork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def test_it_is_begun_once_and_its_errors_do_not_matter(spark, monkeypatch):
 
 START = """
 from pathlib import Path
-from bridge.spark import session
+from pgbridge.bridge.spark import session
 
 spark = session.start("local[1]", {"spark.driver.memory": "512m"})
 maps = Path(f"/proc/{session.driver_of(spark).process.pid}/maps").read_text().split()
@@ -100,7 +100,7 @@ def test_a_later_start_reads_the_archive(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         return done.stdout.splitlines()
 
-    jars, archive = run("-m", "bridge", "prepare")
+    jars, archive = run("-m", "pgbridge", "prepare")
     assert jars.endswith(" jars")
     assert archive.endswith(" MB)")
     (file,) = (tmp_path / "pgbridge").glob("*.jsa")

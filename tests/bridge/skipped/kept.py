@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bridge.skipped.kept_transaction import KeptTransaction, read, write
-from protocol.codec.messages import Column, Delete, Insert, Relation, Update
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.skipped.kept_transaction import KeptTransaction, read, write
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import NULL, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bridge.batch.batch import Batch
-    from protocol.values.types import ColumnType
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.protocol.values.types import ColumnType
 
 FINISH = Lsn(0x18)
 ORIGIN = "pgbridge/1/sub/x"

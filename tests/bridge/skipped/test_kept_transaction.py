@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.row_filters import RowFilters, ServerFilters
-from bridge.effects.events import DELETE, INSERT
-from bridge.evolution.alterations import RenameColumn
-from bridge.rowfilter.server_filter import ServerFilter
-from bridge.runtime.errors import SkipError, StateError
-from bridge.skipped.kept_transaction import FILE, KeptRoutes, folder_of, read, write
-from bridge.track.spool import SpoolFolder
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Delete, Insert, Relation, Truncate, Update
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction, TransactionRun
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
+from pgbridge.bridge.effects.events import DELETE, INSERT
+from pgbridge.bridge.evolution.alterations import RenameColumn
+from pgbridge.bridge.rowfilter.server_filter import ServerFilter
+from pgbridge.bridge.runtime.errors import SkipError, StateError
+from pgbridge.bridge.skipped.kept_transaction import FILE, KeptRoutes, folder_of, read, write
+from pgbridge.bridge.track.spool import SpoolFolder
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Delete, Insert, Relation, Truncate, Update
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Transaction, TransactionRun
 from tests.bridge.batch.streamed import (
     LOG,
     NULL,

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.batch.batcher import Batcher
-from bridge.batch.routes import Routes, Subscribed
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import Subscription
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.runtime.errors import ApplyError, SkipError
-from bridge.skipped.kept_transaction import FILE, folder_of, read
-from bridge.skipped.replay import Replay, TablePreview, TableReplayed, lines_of
-from bridge.spark.session import fork
-from protocol.codec.messages import Relation, Truncate, Update
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.runtime.errors import ApplyError, SkipError
+from pgbridge.bridge.skipped.kept_transaction import FILE, folder_of, read
+from pgbridge.bridge.skipped.replay import Replay, TablePreview, TableReplayed, lines_of
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.codec.messages import Relation, Truncate, Update
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_targets import delta_target
 from tests.bridge.batch.streamed import text, transaction
 from tests.bridge.skipped.kept import FINISH, ORIGIN, kept, message, relation, types

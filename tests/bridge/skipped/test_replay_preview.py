@@ -7,16 +7,25 @@ import random
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.net_effect import net_effect
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.ddl import create_table
-from bridge.lake.schema import spark_schema
-from bridge.lake.source import as_frame
-from bridge.lake.writes import append_rows
-from bridge.skipped.replay import DELETED, INSERTED, MISSING, OVERWRITTEN, UNCHANGED, UPDATED, RowPreview, preview
-from bridge.targets.target import TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.effects.net_effect import net_effect
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.skipped.replay import (
+    DELETED,
+    INSERTED,
+    MISSING,
+    OVERWRITTEN,
+    UNCHANGED,
+    UPDATED,
+    RowPreview,
+    preview,
+)
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.apply.made_changes import KEY, TYPES, RowAtATime, before_all, changes_table, random_case
 from tests.bridge.apply.made_targets import changes, empty_target
 

@@ -8,12 +8,12 @@ import time
 import pytest
 import structlog
 
-from bridge.catalog import commits
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import AppliedBatch, RelRow
-from bridge.lake.log.history import Commit
-from bridge.snapshots.commit_log import CommitLog, derived
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import commits
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, RelRow
+from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.snapshots.commit_log import CommitLog, derived
+from pgbridge.protocol.lsn import Lsn
 
 TABLE = ("public", "a", "/lake/a")
 
@@ -133,9 +133,9 @@ def test_a_short_run_appends_what_earlier_ones_have_left(catalog):
 
 
 def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
-    monkeypatch.setattr("bridge.snapshots.commit_log._EVERY_S", 0.01)
-    monkeypatch.setattr("bridge.snapshots.commit_log._LOOK_S", 0.01)
-    monkeypatch.setattr("bridge.snapshots.commit_log._AGAIN_S", 0.01)
+    monkeypatch.setattr("pgbridge.bridge.snapshots.commit_log._EVERY_S", 0.01)
+    monkeypatch.setattr("pgbridge.bridge.snapshots.commit_log._LOOK_S", 0.01)
+    monkeypatch.setattr("pgbridge.bridge.snapshots.commit_log._AGAIN_S", 0.01)
     rows = Rows()
     rows.fails = ["ensure"]
     log = log_of(catalog, rows)
@@ -154,7 +154,7 @@ def test_the_thread_appends_and_survives_failures(catalog, monkeypatch):
 def test_a_batch_ends_the_wait_of_a_log_without_records(catalog, monkeypatch):
     for name in ("_EVERY_S", "_LOOK_S"):
         monkeypatch.setattr(f"bridge.snapshots.commit_log.{name}", 0.01)
-    monkeypatch.setattr("bridge.snapshots.commit_log._REST", 0)
+    monkeypatch.setattr("pgbridge.bridge.snapshots.commit_log._REST", 0)
     rows = Rows()
     log = log_of(catalog, rows)
     log.start()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.catalog.commits import CommitRecord
-from bridge.lake.log.local_tables import LocalTables
-from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.runtime.errors import TargetError
-from bridge.snapshots import commits_table
-from bridge.snapshots.commits_table import CommitRows
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.commits import CommitRecord
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.snapshots import commits_table
+from pgbridge.bridge.snapshots.commits_table import CommitRows
+from pgbridge.protocol.lsn import Lsn
 
 ORIGIN = "pgbridge/1/sub/inc"
 

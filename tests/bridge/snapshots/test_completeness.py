@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.commits import CommitRecord
-from bridge.catalog.verified import VerifiedRow, put
-from bridge.config.config import Subscription
-from bridge.lake.log.local_tables import LocalTables
-from bridge.receive.slot_status import Moment, sent_up_to
-from bridge.receive.slot_watch import SlotWatch
-from bridge.runtime import log
-from bridge.runtime.errors import TargetError
-from bridge.snapshots import commits_table
-from bridge.snapshots.commits_table import CommitRows
-from bridge.snapshots.completeness import Completeness, complete_until
-from bridge.snapshots.point_in_time import point_of
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.commits import CommitRecord
+from pgbridge.bridge.catalog.verified import VerifiedRow, put
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.receive.slot_status import Moment, sent_up_to
+from pgbridge.bridge.receive.slot_watch import SlotWatch
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.snapshots import commits_table
+from pgbridge.bridge.snapshots.commits_table import CommitRows
+from pgbridge.bridge.snapshots.completeness import Completeness, complete_until
+from pgbridge.bridge.snapshots.point_in_time import point_of
+from pgbridge.protocol.lsn import Lsn
 
 ORIGIN = "pgbridge/1/sub/inc"
 T0 = dt.datetime(2026, 5, 1, 12, 0, tzinfo=dt.UTC)

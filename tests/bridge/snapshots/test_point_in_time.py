@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from bridge.catalog.commits import CommitRecord
-from bridge.lake.log.stamp import CommitStamp, stamp_options
-from bridge.runtime.errors import TargetError
-from bridge.snapshots import point_in_time
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.commits import CommitRecord
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.snapshots import point_in_time
+from pgbridge.protocol.lsn import Lsn
 
 ORIGIN = "pgbridge/1/sub/inc"
 

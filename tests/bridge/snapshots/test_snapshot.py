@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import pgbridge
-from bridge.catalog import refresh
-from bridge.config.config import Config, Subscription
-from bridge.runtime.errors import ConfigError, TargetError
-from bridge.snapshots import commit_log, snapshot as command
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime.errors import ConfigError, TargetError
+from pgbridge.bridge.snapshots import commit_log, snapshot as command
 from tests.bridge.subscribed import end, running, wait_until
 from tests.fix_bridge import config_of
 

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from bridge.runtime.errors import ConfigError
-from bridge.source.change_rows import ChangeDecoder, ChangeSchema, table_schema, tables_schema
-from bridge.track.spool import SpoolFile
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction
-from protocol.values.types import resolve
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.source.change_rows import ChangeDecoder, ChangeSchema, table_schema, tables_schema
+from pgbridge.bridge.track.spool import SpoolFile
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Column, Insert, Relation, Truncate, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Transaction
+from pgbridge.protocol.values.types import resolve
 
 INT4 = 23
 

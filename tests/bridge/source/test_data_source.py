@@ -15,10 +15,10 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import pgbridge
-from bridge.runtime.errors import ConfigError, PublisherError, TableAltered
-from bridge.source.data_source import PgoutputSource
-from bridge.source.export import export_snapshot
-from bridge.sync import table_reading
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, TableAltered
+from pgbridge.bridge.source.data_source import PgoutputSource
+from pgbridge.bridge.source.export import export_snapshot
+from pgbridge.bridge.sync import table_reading
 from tests.bridge.source.without_spark import eventually, rows
 
 SLOT = "source_slot"

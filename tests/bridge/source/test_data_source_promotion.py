@@ -12,13 +12,13 @@ import subprocess
 import psycopg
 import pytest
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.stream import walreceiver
-from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.source.data_source import FromSlot
-from bridge.source.look_ahead import HELD_BYTES
-from bridge.source.slot_stream import Offset
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive.stream import walreceiver
+from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from pgbridge.bridge.source.data_source import FromSlot
+from pgbridge.bridge.source.look_ahead import HELD_BYTES
+from pgbridge.bridge.source.slot_stream import Offset
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import Source, planned, rows_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.runtime.errors import ApplyError, PublisherError, SlotAdvanced
-from bridge.source.data_source import Decoded, FromSlot
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.errors import ApplyError, PublisherError, SlotAdvanced
+from pgbridge.bridge.source.data_source import Decoded, FromSlot
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import eventually, planned, rows_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.errors import AnotherServer, ConfigError, PublisherError, SlotAdvanced
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.errors import AnotherServer, ConfigError, PublisherError, SlotAdvanced
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import Source, eventually, planned, rows_of
 from tests.faults.standby import ForkedServer
 

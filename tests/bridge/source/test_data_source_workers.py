@@ -13,7 +13,7 @@ from pyspark.sql.datasource_internal import _streamReader
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.worker.plan_data_source_read import write_read_func_and_partitions
 
-from bridge.source.data_source import PgoutputSource
+from pgbridge.bridge.source.data_source import PgoutputSource
 
 
 def sent_to(*arguments):

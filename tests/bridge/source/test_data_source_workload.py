@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.source.data_source import PgoutputSource
+from pgbridge.bridge.source.data_source import PgoutputSource
 from tests.bridge.source.replay import replayed, served
 from tests.bridge.source.without_spark import rows_of
 from tests.oracle.workload import Workload

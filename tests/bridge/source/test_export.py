@@ -7,9 +7,9 @@ import threading
 import psycopg
 import pytest
 
-from bridge.runtime.errors import PublisherError
-from bridge.source.data_source import PgoutputSource
-from bridge.source.export import export_snapshot
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.source.data_source import PgoutputSource
+from pgbridge.bridge.source.export import export_snapshot
 from tests.bridge.source.without_spark import planned, rows, rows_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.errors import ConfigError
-from bridge.source.options import snapshot_options, stream_options
+from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.source.options import snapshot_options, stream_options
 
 STREAM = {"connection": "dbname=shop", "publication": "shop", "slot": "orders_query"}
 SNAPSHOT = {"connection": "dbname=shop", "publication": "shop", "table": "public.orders"}

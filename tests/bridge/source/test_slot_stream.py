@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, StateError
-from bridge.source.options import SourceOptions
-from bridge.source.slot_stream import Offset, Server, _LeavingQueue, _Unconfirmed, check_server, waited
-from bridge.track.position import ServerHistory
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.transactions import Transaction
+from pgbridge.bridge.runtime.errors import AnotherServer, PublisherError, PublisherWentBack, StateError
+from pgbridge.bridge.source.options import SourceOptions
+from pgbridge.bridge.source.slot_stream import Offset, Server, _LeavingQueue, _Unconfirmed, check_server, waited
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 
 
 def test_a_position_is_told_once():

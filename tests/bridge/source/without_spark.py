@@ -7,8 +7,8 @@ import pickle
 import time
 from typing import Any
 
-from bridge.source.data_source import PgoutputSource
-from protocol.lsn import Lsn
+from pgbridge.bridge.source.data_source import PgoutputSource
+from pgbridge.protocol.lsn import Lsn
 
 
 class Source:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.runtime import log
-from bridge.spark import cluster
-from bridge.spark.cluster import ClusterState, ClusterWatch
-from bridge.spark.session import driver_for
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.spark import cluster
+from pgbridge.bridge.spark.cluster import ClusterState, ClusterWatch
+from pgbridge.bridge.spark.session import driver_for
 
 WORKS = ClusterState(stopped=False, executors=2, jobs=1)
 IDLE = ClusterState(stopped=False, executors=0, jobs=0)

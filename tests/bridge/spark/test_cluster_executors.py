@@ -6,14 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
-from bridge.spark.cluster import send_package
+from pgbridge.bridge.spark.cluster import send_package
 
 READER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from bridge.sync import copy_reader
-from bridge.receive import connection
-import sql
+from pgbridge.bridge.sync import copy_reader
+from pgbridge.bridge.receive import connection
+from pgbridge import sql
 print(copy_reader.__file__)
 print(len(sql.load("copy_sizes")) > 0, sorted({"pyspark", "pydantic", "structlog"} & sys.modules.keys()))
 """

@@ -38,11 +38,11 @@ def test_a_server_that_is_not_there():
 
 SESSIONS = """
 from pgbridge import session as public
-from bridge.spark import connect, session
-from bridge.spark.settings import REQUIRED
+from pgbridge.bridge.spark import connect, session
+from pgbridge.bridge.spark.settings import REQUIRED
 import numpy as np, pyarrow as pa
-from bridge.lake import source as stage
-from bridge.spark.outcome import is_lost
+from pgbridge.bridge.lake import source as stage
+from pgbridge.bridge.spark.outcome import is_lost
 
 spark = public.start(MASTER, {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": 3})
 assert all(value in spark.conf.get(key) for key, value in REQUIRED.items())

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog.lock import spark_lock
-from bridge.runtime import log
-from bridge.spark import driver as module
-from bridge.spark.driver import JvmWatch
-from bridge.spark.session import driver_for, driver_of
+from pgbridge.bridge.catalog.lock import spark_lock
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.spark import driver as module
+from pgbridge.bridge.spark.driver import JvmWatch
+from pgbridge.bridge.spark.session import driver_for, driver_of
 
 MIB = 1 << 20
 LOCAL, CLUSTER, SERVER = (driver_for(master) for master in ("local[2]", "spark://host:7077", "sc://host/;token=secret"))

@@ -17,14 +17,14 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from bridge.spark import launch
-from bridge.spark.launch import DeltaJars, Launch
-from bridge.spark.settings import DEFAULTS
+from pgbridge.bridge.spark import launch
+from pgbridge.bridge.spark.launch import DeltaJars, Launch
+from pgbridge.bridge.spark.settings import DEFAULTS
 
 WRITE = """
 import sys
 from pathlib import Path
-from bridge.spark import session
+from pgbridge.bridge.spark import session
 
 spark = session.start("local[1]", {"spark.driver.memory": "512m"}, warehouses=["s3a://lake"], log=Path(sys.argv[2]))
 spark.range(3).write.format("delta").save(sys.argv[1])

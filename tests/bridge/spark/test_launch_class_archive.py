@@ -2,7 +2,7 @@
 
 import shlex
 
-from bridge.spark.launch import making_archive, using_archive
+from pgbridge.bridge.spark.launch import making_archive, using_archive
 
 
 def test_an_archive_is_used_if_there_is_one(tmp_path):

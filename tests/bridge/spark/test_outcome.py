@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions import connect
 
-from bridge.runtime.errors import ApplyContext, ApplyError, PublisherError, SyncError
-from bridge.spark.outcome import (
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, PublisherError, SyncError
+from pgbridge.bridge.spark.outcome import (
     SPARK_ERRORS,
     catalog_hint,
     constraint_hint,
@@ -31,7 +31,7 @@ from bridge.spark.outcome import (
     store_hint,
     summary,
 )
-from protocol.lsn import Lsn
+from pgbridge.protocol.lsn import Lsn
 
 CONCURRENT = [
     base.DeltaConcurrentModificationException,

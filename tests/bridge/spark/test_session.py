@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.ddl import checkpoint_interval, create_table
-from bridge.lake.writes import append_rows
-from bridge.spark import session, settings
-from bridge.spark.cluster import Cluster
-from bridge.spark.connect import Connect
-from bridge.spark.driver import Local
+from pgbridge.bridge.lake.ddl import checkpoint_interval, create_table
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.spark import session, settings
+from pgbridge.bridge.spark.cluster import Cluster
+from pgbridge.bridge.spark.connect import Connect
+from pgbridge.bridge.spark.driver import Local
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridge.config.config import Config, Spark, Subscription
-from bridge.spark.connect import Connect
-from bridge.spark.driver import Driver
-from bridge.spark.session import command_session
+from pgbridge.bridge.config.config import Config, Spark, Subscription
+from pgbridge.bridge.spark.connect import Connect
+from pgbridge.bridge.spark.driver import Driver
+from pgbridge.bridge.spark.session import command_session
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bridge.runtime.warehouse import IMPLEMENTATION
-from bridge.spark.settings import DEFAULTS, REQUIRED, all_settings, settings_here
+from pgbridge.bridge.runtime.warehouse import IMPLEMENTATION
+from pgbridge.bridge.spark.settings import DEFAULTS, REQUIRED, all_settings, settings_here
 
 
 def test_what_results_depend_on_stands_whatever_a_user_sets():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from bridge.spark.settings import HADOOP, S3_DEFAULTS, with_s3
+from pgbridge.bridge.spark.settings import HADOOP, S3_DEFAULTS, with_s3
 
 LAKE = ("/srv/lake", "s3a://bucket/lake")
 

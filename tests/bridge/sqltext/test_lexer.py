@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 from psycopg import sql as psql
 
-from bridge.sqltext.lexer import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, Kind, quote_identifier, tokens
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.sqltext.lexer import COL_NAMES, RESERVED, TYPE_FUNC_NAMES, Kind, quote_identifier, tokens
+from pgbridge.bridge.sqltext.refusal import Refused
 
 
 def values(text: str) -> list[tuple[Kind, str]]:

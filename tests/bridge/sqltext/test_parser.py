@@ -7,8 +7,8 @@ import re
 import psycopg
 import pytest
 
-from bridge.sqltext.parser import parse
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.sqltext.parser import parse
+from pgbridge.bridge.sqltext.refusal import Refused
 from tests.bridge.rowfilter.compared import refused
 
 REFUSED = [

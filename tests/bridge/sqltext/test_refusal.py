@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.sqltext.refusal import RowFilterError
+from pgbridge.bridge.sqltext.refusal import RowFilterError
 
 
 def test_long_line_is_cut_around_the_place():

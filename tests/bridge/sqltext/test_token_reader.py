@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from bridge.sqltext.lexer import tokens
-from bridge.sqltext.refusal import Refused
-from bridge.sqltext.syntax import TypeName
-from bridge.sqltext.token_reader import TokenReader
+from pgbridge.bridge.sqltext.lexer import tokens
+from pgbridge.bridge.sqltext.refusal import Refused
+from pgbridge.bridge.sqltext.syntax import TypeName
+from pgbridge.bridge.sqltext.token_reader import TokenReader
 
 
 def type_of(text: str) -> TypeName:

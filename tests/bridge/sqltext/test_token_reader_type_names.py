@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.sqltext.refusal import Refused
-from bridge.sqltext.syntax import TypeName
-from bridge.sqltext.token_reader import type_name
+from pgbridge.bridge.sqltext.refusal import Refused
+from pgbridge.bridge.sqltext.syntax import TypeName
+from pgbridge.bridge.sqltext.token_reader import type_name
 
 
 def named(words: str, *modifiers: int) -> TypeName:

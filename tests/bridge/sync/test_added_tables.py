@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
-from bridge.config.config import Subscription
-from bridge.runtime import log
-from bridge.runtime.errors import SyncError, counts_in_copy
-from bridge.sync import added_tables
-from bridge.sync.added_tables import AddedTables
-from bridge.track.position import ServerHistory
-from protocol.lsn import INVALID, Lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import SyncError, counts_in_copy
+from pgbridge.bridge.sync import added_tables
+from pgbridge.bridge.sync.added_tables import AddedTables
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.every_error import POLICY, name
 
 FOLLOWS = RelRow("public", "a", "r", Lsn(0x100), "/lake/public/a")
@@ -60,7 +60,7 @@ def workers(monkeypatch):
     """The workers that were made."""
     monkeypatch.setattr(Worker, "made", [], raising=False)
     monkeypatch.setattr(added_tables, "TableSyncWorker", Worker)
-    monkeypatch.setattr("bridge.spark.session.fork", lambda spark: spark)
+    monkeypatch.setattr("pgbridge.bridge.spark.session.fork", lambda spark: spark)
     return Worker.made
 
 

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.catalog import followed, refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import Subscription
-from bridge.publication.catalog_picture import parse
-from bridge.receive.publisher import Publisher
-from bridge.runtime import log
-from bridge.sync.catalog_look import CatalogLook, CatalogWatch
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import followed, refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.publication.catalog_picture import parse
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.sync.catalog_look import CatalogLook, CatalogWatch
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import placed
 
 SCHEMA = """

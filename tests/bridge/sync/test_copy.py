@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime.errors import SyncError
-from bridge.sync import copy
-from bridge.sync.copy import copied_rows, read_on_executors
-from bridge.sync.copy_reader import copy_spec
-from bridge.sync.key_order import CopyOrder
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime.errors import SyncError
+from pgbridge.bridge.sync import copy
+from pgbridge.bridge.sync.copy import copied_rows, read_on_executors
+from pgbridge.bridge.sync.copy_reader import copy_spec
+from pgbridge.bridge.sync.key_order import CopyOrder
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import notes
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.receive.connection import connect
-from bridge.runtime import log
-from bridge.runtime.errors import SyncError
-from bridge.sync import copy_progress as module
-from bridge.sync.copy_progress import CopyLimit, CopyMonitor, CopyProgress, Sent
-from bridge.sync.table_reading import CopySize
+from pgbridge.bridge.catalog import notes
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import SyncError
+from pgbridge.bridge.sync import copy_progress as module
+from pgbridge.bridge.sync.copy_progress import CopyLimit, CopyMonitor, CopyProgress, Sent
+from pgbridge.bridge.sync.table_reading import CopySize
 
 
 class Copies:

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.connection import connect
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.runtime.errors import PublisherError
-from bridge.sync import copy_reader, table_reading
-from bridge.sync.copy_reader import CopySpec, key_of, read_ranges
-from bridge.sync.table_reading import TableLock, copy_select
-from protocol.values.pg_type import BUILTIN
-from protocol.values.types import resolve
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.sync import copy_reader, table_reading
+from pgbridge.bridge.sync.copy_reader import CopySpec, key_of, read_ranges
+from pgbridge.bridge.sync.table_reading import TableLock, copy_select
+from pgbridge.protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.types import resolve
 
 A = PublishedColumn("a", 23, -1, in_primary_key=True, in_replica_identity_index=False)
 

@@ -8,9 +8,9 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from bridge.receive.publisher import Publisher
-from bridge.sync import key_order
-from bridge.sync.key_order import LEAST_BYTES, MOST_BYTES, CopyOrder
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.sync import key_order
+from pgbridge.bridge.sync.key_order import LEAST_BYTES, MOST_BYTES, CopyOrder
 
 TYPES = {"id": pa.string(), "n": pa.int64(), "ratio": pa.float64()}
 

@@ -1,14 +1,14 @@
 """A table that is made has the columns and the layout that it should have."""
 
-from bridge.catalog.catalog_rows import RelRow
-from bridge.lake.location import layout_of
-from bridge.lake.table import read_target_schema
-from bridge.lake.table_facts import read_facts
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.sync.made_tables import make_table
-from bridge.targets.target import TargetColumn
-from protocol.lsn import INVALID
-from protocol.values.types import resolve
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.lake.location import layout_of
+from pgbridge.bridge.lake.table import read_target_schema
+from pgbridge.bridge.lake.table_facts import read_facts
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.sync.made_tables import make_table
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.values.types import resolve
 
 
 def test_a_made_table_has_its_layout(spark, tmp_path):

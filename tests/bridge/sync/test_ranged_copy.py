@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.catalog import copied_ranges, refresh
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
-from bridge.sync import key_order
-from bridge.verify import command
+from pgbridge.bridge.catalog import copied_ranges, refresh
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.sync import key_order
+from pgbridge.bridge.verify import command
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.apply.context import Context
-from bridge.catalog import refresh
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.catalog.refresh import RefreshRow
-from bridge.receive.publisher import Publisher
-from bridge.runtime import log
-from bridge.sync.refresh import Plan, Refresh, plan
-from bridge.sync.tablesync import TableSync
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.refresh import RefreshRow
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.sync.refresh import Plan, Refresh, plan
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.protocol.lsn import Lsn
 
 A, B, C = (("public", name) for name in "abc")
 WHOLE, UNCOPIED = RefreshRow(1, None, copy_data=True), RefreshRow(2, None, copy_data=False)

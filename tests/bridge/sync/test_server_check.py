@@ -11,23 +11,23 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.apply.context import Context
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
-from bridge.catalog.held import held, note_timeline
-from bridge.config.config import Subscription
-from bridge.receive.slot_status import SlotStatus
-from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.sync.server_check import ServerCheck, refused_by
-from bridge.track.position import Position, ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from pgbridge.bridge.catalog.held import held, note_timeline
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot_status import SlotStatus
+from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from pgbridge.bridge.sync.server_check import ServerCheck, refused_by
+from pgbridge.bridge.track.position import Position, ServerHistory
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bridge.track.position import Held
+    from pgbridge.bridge.track.position import Held
 
 A = RelRow("public", "a", "r", Lsn(0x80), "/lake/a", position=Lsn(0x100), timeline=1)
 B = RelRow("public", "b", "s", Lsn(0x80), "/lake/b", position=Lsn(0x180), timeline=1)

@@ -12,18 +12,18 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.apply.context import Context
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow, sync_name
-from bridge.config.config import Subscription
-from bridge.lake.ddl import create_table
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.writes import append_rows
-from bridge.runtime.errors import TableAhead, TargetError
-from bridge.spark import session
-from bridge.sync.tablesync import TableSync
-from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime.errors import TableAhead, TargetError
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.memory_tables import MemoryTables
 
 SERVER = ServerHistory("7", 2, Lsn(0x900), left={1: Lsn(0x500)})

@@ -18,19 +18,19 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bridge.apply.context import Context
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
-from bridge.catalog.held import held
-from bridge.config.config import Subscription
-from bridge.demo.server import EmbeddedPostgres
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from bridge.sync.server_check import ServerCheck
-from bridge.sync.start import HandledTables, Start, warn_without_identity
-from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
+from pgbridge.bridge.catalog.held import held
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
+from pgbridge.bridge.sync.server_check import ServerCheck
+from pgbridge.bridge.sync.start import HandledTables, Start, warn_without_identity
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
 from tests.bridge.subscribed import released
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 from psycopg.conninfo import make_conninfo
 
-from bridge.publication.published_table import PublishedColumn, PublishedTable
-from bridge.receive.publisher import Publisher
-from bridge.runtime.errors import PublisherError, TableAltered
-from bridge.sync import table_reading
-from bridge.sync.table_reading import (
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.runtime.errors import PublisherError, TableAltered
+from pgbridge.bridge.sync import table_reading
+from pgbridge.bridge.sync.table_reading import (
     RANGE_BYTES,
     BlockRange,
     CopySize,
@@ -26,7 +26,7 @@ from bridge.sync.table_reading import (
     copy_select,
     copy_statement,
 )
-from protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.pg_type import BUILTIN
 
 SETUP = """
 CREATE TABLE t (id int, pad text, secret text) WITH (autovacuum_enabled = off);

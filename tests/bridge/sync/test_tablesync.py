@@ -14,21 +14,21 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from bridge.apply.context import Context
-from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.config.config import Subscription
-from bridge.lake import table as delta_table
-from bridge.lake.writes import overwrite_rows
-from bridge.receive.slot import Snapshot
-from bridge.runtime import faults, log
-from bridge.runtime.errors import BridgeError, StoreError, TargetError
-from bridge.sync import copy, table_reading, tablesync
-from bridge.sync.copy_progress import CopyLimit
-from bridge.sync.table_reading import TableLock
-from bridge.sync.tablesync import TableSync
-from protocol.lsn import Lsn
+from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.lake import table as delta_table
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.receive.slot import Snapshot
+from pgbridge.bridge.runtime import faults, log
+from pgbridge.bridge.runtime.errors import BridgeError, StoreError, TargetError
+from pgbridge.bridge.sync import copy, table_reading, tablesync
+from pgbridge.bridge.sync.copy_progress import CopyLimit
+from pgbridge.bridge.sync.table_reading import TableLock
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
@@ -77,7 +77,7 @@ def test_a_copy_that_was_cut_short_starts_again(spark, publisher, pipeline):
 def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline, monkeypatch):
     """From a root that is published, in more tasks than it may have connections, and from leaves."""
     monkeypatch.setattr(table_reading, "RANGE_BYTES", 64 * 8192)
-    monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
+    monkeypatch.setattr("pgbridge.bridge.spark.driver.Local.copied_bytes", -1)
     monkeypatch.setattr(copy, "MOST_CONNECTIONS", 1)
     publisher.execute(
         """CREATE TABLE root (id int PRIMARY KEY, pad text) PARTITION BY RANGE (id);
@@ -93,7 +93,7 @@ def test_a_large_table_is_copied_in_ranges_and_by_one_commit(publisher, pipeline
     assert [("add" in commit) for commit in bridge.commits("root")] == [False, True]
     monkeypatch.undo()
     monkeypatch.setattr(table_reading, "RANGE_BYTES", 64 * 8192)
-    monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
+    monkeypatch.setattr("pgbridge.bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     bridge = pipeline(publications=("leaves",))
     bridge.catch_up()
@@ -108,7 +108,7 @@ def test_a_reader_that_the_server_ends_leaves_nothing_behind(publisher, pipeline
     """The ranges that were read do not count; the next try reads all of them."""
     if on_executors:
         monkeypatch.setattr(table_reading, "RANGE_BYTES", 256 * 8192)
-        monkeypatch.setattr("bridge.spark.driver.Local.copied_bytes", -1)
+        monkeypatch.setattr("pgbridge.bridge.spark.driver.Local.copied_bytes", -1)
     publisher.execute(
         "CREATE TABLE t (id int PRIMARY KEY, pad text); CREATE PUBLICATION pub FOR TABLE t;"
         "INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 200000) g"
@@ -139,7 +139,7 @@ def test_tables_are_copied_at_once_and_one_that_fails_holds_up_no_other(publishe
             both.wait()
         overwrite_rows(rows, path, stamp, **options)
 
-    monkeypatch.setattr("bridge.sync.copy.overwrite_rows", meet)
+    monkeypatch.setattr("pgbridge.bridge.sync.copy.overwrite_rows", meet)
     bridge = pipeline(workers__max_sync_workers=3, disable_on_error=True)
     with pytest.raises(BridgeError, match='cannot copy table "public.bad"'):
         bridge.catch_up()

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from bridge.catalog import refresh
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import sync_name
-from bridge.config.config import Subscription
-from bridge.receive.slot import tablesync_slot
-from bridge.runtime import faults
-from bridge.runtime.errors import NeedsResync, PublisherError, SyncError, TakenOver, counts_in_copy
-from bridge.sync.tablesync_worker import TableSyncWorker
-from bridge.track.progress import Progress
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import sync_name
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot import tablesync_slot
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import NeedsResync, PublisherError, SyncError, TakenOver, counts_in_copy
+from pgbridge.bridge.sync.tablesync_worker import TableSyncWorker
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.every_error import POLICY, name
 from tests.bridge.subscribed import end, running, wait_until
 from tests.oracle.memory_tables import MemoryTables
@@ -222,7 +222,7 @@ def test_a_subscription_that_is_always_ahead_is_within_reach(tmp_path, monkeypat
     ahead, now_s = [Lsn(100)], [0.0]
     catalog = Catalog(catalog_path(tmp_path))
     monkeypatch.setattr(catalog, "remote_lsn", lambda _: ahead[0])
-    monkeypatch.setattr("bridge.sync.tablesync_worker.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("pgbridge.bridge.sync.tablesync_worker.time.monotonic", lambda: now_s[0])
     worker = TableSyncWorker(subscription("shop"), None, catalog)  # type: ignore[arg-type]  # nothing is copied
     assert worker.should_continue(Progress(Lsn(50)))
     ahead[0], now_s[0] = Lsn(200), stretch_s

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bridge.runtime.errors import OwnColumnError
-from bridge.targets.filled import check_filled, filled_columns, is_unmet
+from pgbridge.bridge.runtime.errors import OwnColumnError
+from pgbridge.bridge.targets.filled import check_filled, filled_columns, is_unmet
 
 _METADATA = {
     "plain": {},

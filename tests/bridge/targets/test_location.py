@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import unsupported_name
-from bridge.targets.location import catalog_parts, quoted, sql_name, table_location, table_path
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import unsupported_name
+from pgbridge.bridge.targets.location import catalog_parts, quoted, sql_name, table_location, table_path
 from tests.hostile import NAMES as HOSTILE
 
 NAME = (

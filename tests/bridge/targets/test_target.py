@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.lake.schema import target_schema_of
-from bridge.runtime.errors import TargetError
-from bridge.runtime.warehouse import NO_LAYOUT, Layout
-from bridge.targets import target
-from bridge.targets.target import (
+from pgbridge.bridge.lake.schema import target_schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.targets import target
+from pgbridge.bridge.targets.target import (
     Target,
     TargetColumn,
     TargetField,
@@ -32,7 +32,7 @@ from bridge.targets.target import (
     unpublished_column,
     widened,
 )
-from protocol.values.types import Place, resolve
+from pgbridge.protocol.values.types import Place, resolve
 from tests.bridge.apply.made_targets import COLUMNS, empty_target
 from tests.protocol.made_rows import typmod_of
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridge.catalog.catalog_rows import RelRow
-from bridge.track.position import ServerHistory
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.track.position import ServerHistory
+from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
-    from bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog import Catalog
 
 T1 = RelRow("public", "t1", "i", Lsn(0), "/lake/public/t1")
 T2 = RelRow("public", "t2", "s", Lsn(0x200), "/lake/public/t2")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.track.position import Missing, Position, ServerHistory, switch_points
-from protocol.lsn import Lsn
+from pgbridge.bridge.track.position import Missing, Position, ServerHistory, switch_points
+from pgbridge.protocol.lsn import Lsn
 
 HISTORY = "1\t0/3000110\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-11-22 18:00:00+00\n"
 """The history of timeline 3 as PostgreSQL writes it, with an empty line after a copied history."""

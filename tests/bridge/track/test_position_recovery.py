@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.track.position import Comparison, Held, Position, ServerHistory, compare
-from protocol.lsn import Lsn
+from pgbridge.bridge.track.position import Comparison, Held, Position, ServerHistory, compare
+from pgbridge.protocol.lsn import Lsn
 
 A, B = ("public", "a"), ("public", "b")
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.runtime.errors import BridgeError
-from bridge.track.progress import Progress, parse_skip_lsn
-from protocol.lsn import Lsn
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.bridge.track.progress import Progress, parse_skip_lsn
+from pgbridge.protocol.lsn import Lsn
 
 START = Lsn(0x1000)
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bridge.runtime.errors import StateError
-from bridge.track import spool
-from bridge.track.spool import SpoolFile, SpoolFolder
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.codec.walsender import XLogData, encode_xlog_data
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending, Transaction
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.track import spool
+from pgbridge.bridge.track.spool import SpoolFile, SpoolFolder
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec.messages import Column, Insert, LogicalMessage, Relation, Truncate, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.codec.walsender import XLogData, encode_xlog_data
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending, Transaction
 
 RELATION = Relation(7, "public", "t", "d", (Column("id", 23, -1, is_key=True),))
 OTHER = Relation(8, "public", "u", "d", ())
@@ -154,7 +154,7 @@ def test_a_prepared_transaction_that_an_earlier_version_kept(kept, tmp_path, mon
     def without(footer):
         return dumps({key: value for key, value in footer.items() if key not in {"ending", "noted"}})
 
-    monkeypatch.setattr("bridge.track.spool.json.dumps", without)
+    monkeypatch.setattr("pgbridge.bridge.track.spool.json.dumps", without)
     file.keep(other)
     assert SpoolFile.load(file.path) == other
 

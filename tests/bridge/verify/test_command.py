@@ -7,15 +7,15 @@ from contextlib import closing, contextmanager, nullcontext
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import BatchIntent
-from bridge.catalog.lock import locked
-from bridge.config.config import Config, Subscription
-from bridge.runtime.errors import ConfigError, PublisherError, StateError, VerifyError
-from bridge.spark.driver import Driver
-from bridge.spark.session import driver_for
-from bridge.verify import command
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, StateError, VerifyError
+from pgbridge.bridge.spark.driver import Driver
+from pgbridge.bridge.spark.session import driver_for
+from pgbridge.bridge.verify import command
+from pgbridge.protocol.lsn import Lsn
 from tests.oracle.memory_tables import MemoryTables
 
 SHOP = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
@@ -87,7 +87,7 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
             return Lsn(1), []
 
     monkeypatch.setattr(command, "Publisher", Server)
-    monkeypatch.setattr("bridge.apply.published.Published.read", lambda *_: None)
+    monkeypatch.setattr("pgbridge.bridge.apply.published.Published.read", lambda *_: None)
     monkeypatch.setattr(command, "Verification", Verified)
     document = command.collect(config, chosen, started=spark)
     errors = {one["subscription"]: one.get("error") for one in document["subscriptions"]}
@@ -126,7 +126,7 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
         return sessions[-1]
 
     monkeypatch.setattr(command, "Publisher", lambda *_, **__: nullcontext())
-    monkeypatch.setattr("bridge.apply.published.Published.read", lambda *_: None)
+    monkeypatch.setattr("pgbridge.bridge.apply.published.Published.read", lambda *_: None)
     monkeypatch.setattr(command, "Verification", Verified)
     for name, made in {
         "start": start, "stop": lambda *_: None, "forget": lambda _: driver_for("local[3]"),

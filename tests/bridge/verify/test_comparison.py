@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bridge.verify.comparison import Buckets, Difference, differences, differing, explained, lone_keys
+from pgbridge.bridge.verify.comparison import Buckets, Difference, differences, differing, explained, lone_keys
 
 
 def test_buckets_that_differ():

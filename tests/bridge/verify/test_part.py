@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.sync.key_order import KeyParts
-from bridge.verify.part import Part, part_from
-from bridge.verify.window import TableWindow
+from pgbridge.bridge.sync.key_order import KeyParts
+from pgbridge.bridge.verify.part import Part, part_from
+from pgbridge.bridge.verify.window import TableWindow
 
 NUMBERS = KeyParts("id", ("-5", "40", "100"), texts=False)
 UUIDS = KeyParts("id", ("40000000-0000-0000-0000-000000000000", "c0000000-0000-0000-0000-000000000000"), texts=True)

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from bridge.catalog.catalog import Catalog
-from bridge.catalog.catalog_rows import RelRow
-from bridge.catalog.verified import VerifiedRow, put
-from bridge.config.config import Subscription
-from bridge.verify.comparison import Difference, Verdict
-from bridge.verify.part import Part
-from bridge.verify.schedule import Compared, collect, due_s, noted, render
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.verified import VerifiedRow, put
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.verify.comparison import Difference, Verdict
+from pgbridge.bridge.verify.part import Part
+from pgbridge.bridge.verify.schedule import Compared, collect, due_s, noted, render
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import placed
 
 REL = RelRow("public", "t", "r", Lsn(10), "/t")

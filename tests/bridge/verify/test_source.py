@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from bridge.receive.publisher import Publisher as Server
-from bridge.runtime.errors import PublisherError, VerifyError
-from bridge.sync.table_reading import Pace
-from bridge.verify import source_table
-from bridge.verify.source import Source
-from bridge.verify.source_table import SourceTable
-from bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable, row_hash
-from bridge.verify.window import Window
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.runtime.errors import PublisherError, VerifyError
+from pgbridge.bridge.sync.table_reading import Pace
+from pgbridge.bridge.verify import source_table
+from pgbridge.bridge.verify.source import Source
+from pgbridge.bridge.verify.source_table import SourceTable
+from pgbridge.bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable, row_hash
+from pgbridge.bridge.verify.window import Window
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 
 END = Lsn((1 << 63) - 1)
 

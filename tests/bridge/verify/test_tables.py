@@ -9,9 +9,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from bridge.publication.published_table import PublishedTable
-from bridge.receive.publisher import Publisher as Server
-from bridge.verify.tables import (
+from pgbridge.bridge.publication.published_table import PublishedTable
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.verify.tables import (
     BUCKET_BITS,
     CRC32,
     FINE_BITS,
@@ -22,8 +22,8 @@ from bridge.verify.tables import (
     source_value,
     target_record,
 )
-from bridge.verify.target import hashing_session
-from protocol.values.types import resolve
+from pgbridge.bridge.verify.target import hashing_session
+from pgbridge.protocol.values.types import resolve
 from tests.protocol.sampled import OWN_TYPES, SAMPLES
 
 HASHES = (CRC32, MD5)

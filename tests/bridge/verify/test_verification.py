@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bridge.catalog.lock import locked
-from bridge.config.config import Config
-from bridge.lake import writes
-from bridge.runtime.errors import VerifyError
-from bridge.spark.session import fork
-from bridge.verify import command, table_comparison, target, verification
-from bridge.verify.source import Source
-from bridge.verify.target import TargetVersion
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.config.config import Config
+from pgbridge.bridge.lake import writes
+from pgbridge.bridge.runtime.errors import VerifyError
+from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.verify import command, table_comparison, target, verification
+from pgbridge.bridge.verify.source import Source
+from pgbridge.bridge.verify.target import TargetVersion
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load

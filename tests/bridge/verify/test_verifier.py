@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.catalog import refresh
-from bridge.catalog.lock import locked
-from bridge.catalog.verified import put, rows
-from bridge.lake.table import table_version
-from bridge.monitor.document import subscription_status
-from bridge.runtime import log
-from bridge.runtime.threads import Turns
-from bridge.verify import verifier as module
-from bridge.verify.verifier import Verifier
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.lock import locked
+from pgbridge.bridge.catalog.verified import put, rows
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.monitor.document import subscription_status
+from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.threads import Turns
+from pgbridge.bridge.verify import verifier as module
+from pgbridge.bridge.verify.verifier import Verifier
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.subscribed import end, running, wait_until
 from tests.bridge.verify.test_verification import tables_of, verified
 from tests.oracle.load import Load

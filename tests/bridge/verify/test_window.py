@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.verify.window import UNCHANGED, Window
-from protocol.codec.messages import (
+from pgbridge.bridge.verify.window import UNCHANGED, Window
+from pgbridge.protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Column,
@@ -21,8 +21,8 @@ from protocol.codec.messages import (
     Value,
     ValueKind,
 )
-from protocol.codec.pgoutput import encode
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.lsn import Lsn
 
 T = Relation(1, "public", "t", "d", (Column("id", 23, -1, is_key=True), Column("note", 25, -1, is_key=False)))
 TOAST = object()

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.spark import session
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.spark import session
 from tests.fix_postgres import TEST_SETTINGS, Server
 from tests.fix_spark import YOUNG_JVM
 from tests.oracle.catalog_events.beside import outcome_of

@@ -21,8 +21,8 @@ from unittest import mock
 
 from structlog.testing import capture_logs
 
-from bridge.runtime.errors import BridgeError
-from bridge.service import cli
+from pgbridge.bridge.runtime.errors import BridgeError
+from pgbridge.bridge.service import cli
 from tests.bridge.configurations import as_toml
 from tests.fix_bridge import Pipeline, WithoutCommitLog
 from tests.fix_postgres import Publisher
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from bridge.service.subscriber import SubscriptionWorker
+    from pgbridge.bridge.service.subscriber import SubscriptionWorker
     from tests.fix_postgres import Server
     from tests.oracle.memory_tables import MemoryTables
     from tests.oracle.native import Row

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from protocol.bulk import decode_chunk
-from protocol.bulk.columns import RowMessages
-from protocol.codec.messages import Column, Delete, Insert, Relation, Type, Update, Value, ValueKind
-from protocol.codec.pgoutput import decode, encode
-from protocol.errors import MalformedMessage, ProtocolError, UnrepresentableValue, UnsupportedMessage
-from protocol.values.pg_type import TypeInfo
-from protocol.values.types import ColumnType, resolve
+from pgbridge.protocol.bulk import decode_chunk
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Type, Update, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.errors import MalformedMessage, ProtocolError, UnrepresentableValue, UnsupportedMessage
+from pgbridge.protocol.values.pg_type import TypeInfo
+from pgbridge.protocol.values.types import ColumnType, resolve
 from tests.protocol import independent
 from tests.protocol.made_rows import RELATION_ID, row_blocks
 from tests.vectors import load
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from protocol.codec.messages import Message
+    from pgbridge.protocol.codec.messages import Message
 
 INT4, TEXT = resolve(23, -1), resolve(25, -1)
 PAIR = Relation(7, "public", "pair", "d", (Column("id", 23, -1, True), Column("t", 25, -1, False)))

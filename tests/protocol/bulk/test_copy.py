@@ -16,11 +16,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, strategies as st
 
-from protocol.bulk import decode_chunk
-from protocol.bulk.copy import CopyDecoder, copy_expression, copy_frames, decode_copy_binary, row_frames, stream_frames
-from protocol.errors import MalformedMessage, ProtocolError, UnexpectedMessage, UnrepresentableValue, UnsupportedMessage
-from protocol.values.types import resolve
-from protocol.values.value_array import PADDING
+from pgbridge.protocol.bulk import decode_chunk
+from pgbridge.protocol.bulk.copy import (
+    CopyDecoder,
+    copy_expression,
+    copy_frames,
+    decode_copy_binary,
+    row_frames,
+    stream_frames,
+)
+from pgbridge.protocol.errors import (
+    MalformedMessage,
+    ProtocolError,
+    UnexpectedMessage,
+    UnrepresentableValue,
+    UnsupportedMessage,
+)
+from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import PADDING
 from tests.protocol import independent
 from tests.protocol.sampled import SAMPLES
 

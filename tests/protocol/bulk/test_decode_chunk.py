@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.bulk import decode_chunk
-from protocol.bulk.columns import RowMessages
-from protocol.bulk.decode_chunk import decode_in_chunks
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Column, Delete, Insert, Message, Relation, Update, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.errors import MalformedMessage, UnrepresentableValue, UnsupportedMessage
-from protocol.values import numeric
-from protocol.values.types import resolve
-from protocol.values.value_array import TooLargeError
+from pgbridge.protocol.bulk import decode_chunk
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.bulk.decode_chunk import decode_in_chunks
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Column, Delete, Insert, Message, Relation, Update, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.errors import MalformedMessage, UnrepresentableValue, UnsupportedMessage
+from pgbridge.protocol.values import numeric
+from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import TooLargeError
 
 NUMERICS = Relation(7, "", "t", "d", (Column("n", 1700, -1, False),))
 HUNDREDTHS = bytes.fromhex("0001 0014 0000 0000 0001")  # 1 followed by 80 zeros

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, strategies as st
 
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.values.value_array import PADDING
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.values.value_array import PADDING
 
 MESSAGES = st.lists(st.binary(max_size=5), max_size=6)
 

@@ -7,8 +7,8 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.codec.buffer import Reader, Writer
-from protocol.errors import MalformedMessage
+from pgbridge.protocol.codec.buffer import Reader, Writer
+from pgbridge.protocol.errors import MalformedMessage
 from tests import strategies
 
 INTEGERS = {

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from protocol.codec import messages
-from protocol.codec.messages import Message, ValueKind
+from pgbridge.protocol.codec import messages
+from pgbridge.protocol.codec.messages import Message, ValueKind
 from tests import strategies
 
 

@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.codec.messages import (
+from pgbridge.protocol.codec.messages import (
     Begin,
     Column,
     Commit,
@@ -34,9 +34,9 @@ from protocol.codec.messages import (
     Value,
     ValueKind,
 )
-from protocol.codec.pgoutput import MESSAGE_TYPES, decode, encode
-from protocol.errors import MalformedMessage, ProtocolError, UnsupportedMessage
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec.pgoutput import MESSAGE_TYPES, decode, encode
+from pgbridge.protocol.errors import MalformedMessage, ProtocolError, UnsupportedMessage
+from pgbridge.protocol.lsn import Lsn
 from tests import strategies
 from tests.vectors import load
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.codec.messages import (
+from pgbridge.protocol.codec.messages import (
     Begin,
     BeginPrepare,
     Commit,
@@ -18,9 +18,9 @@ from protocol.codec.messages import (
     StreamStart,
     StreamStop,
 )
-from protocol.codec.pgoutput import decode, encode
-from protocol.errors import MalformedMessage
-from protocol.lsn import Lsn
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.errors import MalformedMessage
+from pgbridge.protocol.lsn import Lsn
 
 LSN = Lsn.parse("16/B374D848")
 END = Lsn.parse("16/B374D890")

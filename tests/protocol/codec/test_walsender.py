@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.codec.walsender import (
+from pgbridge.protocol.codec.walsender import (
     HEADER_BYTES,
     PrimaryKeepalive,
     StandbyStatusUpdate,
@@ -23,15 +23,15 @@ from protocol.codec.walsender import (
     quote_identifier,
     start_replication,
 )
-from protocol.errors import MalformedMessage, ProtocolError, UnsupportedMessage
-from protocol.lsn import Lsn
+from pgbridge.protocol.errors import MalformedMessage, ProtocolError, UnsupportedMessage
+from pgbridge.protocol.lsn import Lsn
 from tests import strategies
 from tests.vectors import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
 
 CODECS: dict[type, tuple[Callable[..., object], Callable[[Any], bytes]]] = {
     XLogData: (decode_xlog_data, encode_xlog_data),

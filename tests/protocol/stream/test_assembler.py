@@ -8,13 +8,13 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec import messages as m
-from protocol.codec.pgoutput import encode
-from protocol.errors import ProtocolError, UnexpectedMessage
-from protocol.lsn import INVALID, Lsn
-from protocol.stream.assembler import TRANSITIONS, State, TransactionAssembler
-from protocol.stream.transactions import ROW_TAGS, Ending, Transaction
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec import messages as m
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.errors import ProtocolError, UnexpectedMessage
+from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.assembler import TRANSITIONS, State, TransactionAssembler
+from pgbridge.protocol.stream.transactions import ROW_TAGS, Ending, Transaction
 from tests import strategies
 from tests.protocol.made_stream import BEGIN, COMMIT, EXAMPLES, RELATION, ROW, assembler_in, receive, wrapped
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from protocol.bulk.message_array import ChunkedMessages
-from protocol.codec import messages as m
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import HEADER_BYTES
-from protocol.lsn import Lsn
-from protocol.stream.assembler import TransactionAssembler
-from protocol.stream.transactions import Ending, Transaction
+from pgbridge.protocol.bulk.message_array import ChunkedMessages
+from pgbridge.protocol.codec import messages as m
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.assembler import TransactionAssembler
+from pgbridge.protocol.stream.transactions import Ending, Transaction
 from tests.protocol.made_stream import receive
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec import messages as m
-from protocol.errors import UnexpectedMessage
-from protocol.lsn import Lsn
-from protocol.stream.assembler import State, TransactionAssembler
-from protocol.stream.transactions import Ending, Transaction
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec import messages as m
+from pgbridge.protocol.errors import UnexpectedMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.assembler import State, TransactionAssembler
+from pgbridge.protocol.stream.transactions import Ending, Transaction
 from tests.protocol.made_stream import EXAMPLES, ROW, assembler_in
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.codec.messages import (
+from pgbridge.protocol.codec.messages import (
     Column,
     Delete,
     Insert,
@@ -19,9 +19,9 @@ from protocol.codec.messages import (
     Truncate,
     Update,
 )
-from protocol.codec.pgoutput import decode
-from protocol.errors import UnexpectedMessage
-from protocol.stream.relations import RelationCache
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.errors import UnexpectedMessage
+from pgbridge.protocol.stream.relations import RelationCache
 from tests.vectors import load
 
 NARROW = Relation(16385, "public", "t", "d", (Column("id", 23, -1, is_key=True),))

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from protocol.bulk.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
-from protocol.codec import messages as m
-from protocol.codec.messages import LogicalMessage, Truncate
-from protocol.codec.pgoutput import decode, encode
-from protocol.codec.walsender import HEADER_BYTES, XLogData, encode_xlog_data
-from protocol.errors import ProtocolError
-from protocol.lsn import Lsn
-from protocol.stream.assembler import State, TransactionAssembler
-from protocol.stream.transactions import Ending, RunFinder, Transaction, TransactionRun
+from pgbridge.protocol.bulk.message_array import ROW_OVERHEAD_BYTES, ChunkedMessages, MessageArray
+from pgbridge.protocol.codec import messages as m
+from pgbridge.protocol.codec.messages import LogicalMessage, Truncate
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.codec.walsender import HEADER_BYTES, XLogData, encode_xlog_data
+from pgbridge.protocol.errors import ProtocolError
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.assembler import State, TransactionAssembler
+from pgbridge.protocol.stream.transactions import Ending, RunFinder, Transaction, TransactionRun
 from tests.protocol.singled import singles
 
 

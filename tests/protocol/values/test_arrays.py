@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.values import arrays, readers
-from protocol.values.types import ColumnType, resolve
-from protocol.values.value_array import MalformedValue, UnheldValue
+from pgbridge.protocol.values import arrays, readers
+from pgbridge.protocol.values.types import ColumnType, resolve
+from pgbridge.protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol import independent
 from tests.protocol.made_rows import array_send
 from tests.protocol.made_values import value_array_of

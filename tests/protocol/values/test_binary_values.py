@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from protocol.values import readers
-from protocol.values.types import resolve
-from protocol.values.value_array import BadValueError, MalformedValue
+from pgbridge.protocol.values import readers
+from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import BadValueError, MalformedValue
 from tests.protocol.made_values import value_array_of
 from tests.protocol.sampled import SAMPLES
 

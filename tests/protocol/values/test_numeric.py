@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.values import numeric, output, readers
-from protocol.values.types import ColumnType, resolve
-from protocol.values.value_array import MalformedValue, TooLargeError, UnheldValue
+from pgbridge.protocol.values import numeric, output, readers
+from pgbridge.protocol.values.types import ColumnType, resolve
+from pgbridge.protocol.values.value_array import MalformedValue, TooLargeError, UnheldValue
 from tests.protocol.made_rows import decimals, numeric_send, typmod_of
 from tests.protocol.made_values import value_array_of
 

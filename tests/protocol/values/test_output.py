@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from protocol.values import output
-from protocol.values.types import resolve
+from pgbridge.protocol.values import output
+from pgbridge.protocol.values.types import resolve
 
 INT4, TSTZ = resolve(23, -1), resolve(1184, -1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.values.pg_type import BUILTIN
+from pgbridge.protocol.values.pg_type import BUILTIN
 from tests.generated_catalogs import OIDS, VERSION, built_in_types
 
 

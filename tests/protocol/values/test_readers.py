@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.bulk.columns import RowMessages
-from protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
-from protocol.codec.pgoutput import encode
-from protocol.errors import UnrepresentableValue
-from protocol.values import readers
-from protocol.values.readers import AS_NULL, TOO_DEEP, TOO_LONG, TOO_MANY_DIGITS, held, json_fault
-from protocol.values.types import Kind, Place, resolve
-from protocol.values.value_array import UnheldValue
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.codec.messages import Column, Insert, Relation, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values import readers
+from pgbridge.protocol.values.readers import AS_NULL, TOO_DEEP, TOO_LONG, TOO_MANY_DIGITS, held, json_fault
+from pgbridge.protocol.values.types import Kind, Place, resolve
+from pgbridge.protocol.values.value_array import UnheldValue
 from tests.protocol import independent
 from tests.protocol.made_values import value_array_of
 from tests.protocol.sampled import EXTENSION_SAMPLES, SAMPLES

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from protocol.values import readers
-from protocol.values.types import resolve
-from protocol.values.value_array import MalformedValue, UnheldValue
+from pgbridge.protocol.values import readers
+from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import MalformedValue, UnheldValue
 from tests.protocol.made_rows import typmod_of
 from tests.protocol.made_values import value_array_of
 

@@ -7,10 +7,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
-import sql
-from protocol.values import binary_values, output
-from protocol.values.pg_type import BUILTIN, TypeInfo
-from protocol.values.types import RANGE_SUBTYPES, Kind, resolve
+from pgbridge import sql
+from pgbridge.protocol.values import binary_values, output
+from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.types import RANGE_SUBTYPES, Kind, resolve
 from tests.protocol.made_rows import typmod_of
 from tests.protocol.sampled import SAMPLES, TEXT_ONLY
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from protocol.values import value_array
-from protocol.values.value_array import MalformedValue, UnheldValue, ValueArray
+from pgbridge.protocol.values import value_array
+from pgbridge.protocol.values.value_array import MalformedValue, UnheldValue, ValueArray
 from tests.protocol.made_values import value_array_of
 
 VALUES = [b"", b"a", b"", b"bcd", b"\xff\0", b"x" * 100, b""]

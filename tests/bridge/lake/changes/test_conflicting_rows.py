@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_MISSING, Conflict, Conflicts
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
-from bridge.lake.writes import append_rows
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, INSERT_EXISTS, UPDATE_MISSING, Conflict, Conflicts
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake.changes.conflicting_rows import with_remote_rows, with_rows
+from pgbridge.bridge.lake.writes import append_rows
 from tests.bridge.apply.made_targets import changes
 
 LONG = "é" * 300

@@ -15,19 +15,19 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, functions as F
 
-from bridge.batch.row_filters import RowFilters, ServerFilters
-from bridge.config.config import Subscription
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.lake.changes.verdicts import AnyOf, EntryFilterCompiler, SparkVerdicts, exact
-from bridge.lake.schema import spark_type
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.receive.filter_server import FilterServer
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher as Server
-from bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
-from bridge.rowfilter.server_filter import VerdictError
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from pgbridge.bridge.lake.changes.verdicts import AnyOf, EntryFilterCompiler, SparkVerdicts, exact
+from pgbridge.bridge.lake.schema import spark_type
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.receive.filter_server import FilterServer
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
+from pgbridge.bridge.rowfilter.server_filter import VerdictError
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.publication.server_publications import routing
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from bridge.batch.batch import TableChanges
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.effects.kept import Kept
-from bridge.lake.commit import execute, plan
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.plan import Append, Merge, Replace, ReplaceAt, ReplaceWhere
-from bridge.lake.ddl import create_table
-from bridge.lake.schema import target_schema_of
-from bridge.lake.table_facts import KnownTables
-from bridge.targets.target import Target, TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.effects.kept import Kept
+from pgbridge.bridge.lake.commit import execute, plan
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.plan import Append, Merge, Replace, ReplaceAt, ReplaceWhere
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.schema import target_schema_of
+from pgbridge.bridge.lake.table_facts import KnownTables
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.apply.made_targets import changes_of, content, copied
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-    from bridge.lake.commit.plan import Commit, Outcome
+    from pgbridge.bridge.lake.commit.plan import Commit, Outcome
 
 BIGINT, TEXT = 20, 25
 NAMES = ("match_0", "begins", "n")

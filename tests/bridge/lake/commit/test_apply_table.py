@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake import source
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.ddl import create_table
-from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.targets.target import Target
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake import source
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.schema import spark_schema, target_schema_of
+from pgbridge.bridge.targets.target import Target
 from tests.bridge.apply.made_targets import COLUMNS, changes, content, empty_target
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import DELETE, INSERT, OLD_TUPLE, UPDATE
-from bridge.effects.net_effect import net_effect
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.ddl import create_table
-from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.skipped.replay import OVERWRITTEN, UNCHANGED, preview
-from bridge.targets.target import Target, TargetColumn
-from protocol.values.types import Place, resolve
+from pgbridge.bridge.effects.events import DELETE, INSERT, OLD_TUPLE, UPDATE
+from pgbridge.bridge.effects.net_effect import net_effect
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.schema import spark_schema, target_schema_of
+from pgbridge.bridge.skipped.replay import OVERWRITTEN, UNCHANGED, preview
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.values.types import Place, resolve
 from tests.bridge.apply.made_targets import changes
 
 DOC = replace(resolve(3802, -1), place=Place.VARIANT)

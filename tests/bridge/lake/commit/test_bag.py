@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bridge.lake.commit.bag import Bag, identity, merge_statement
-from bridge.targets.target import TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.lake.commit.bag import Bag, identity, merge_statement
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.types import resolve
 
 
 def test_identity_tells_zeros_apart_also_within_arrays():

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bridge.batch.batch import TableChanges
-from bridge.batch.change_schema import POSITION, change_schema
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake.commit.change_frame import append_changes, change_frame
-from bridge.lake.ddl import create_table
-from bridge.lake.forms import delta_schema
-from bridge.targets.target import Target, TargetColumn, target_schema
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.batch.change_schema import POSITION, change_schema
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
+from pgbridge.bridge.lake.commit.change_frame import append_changes, change_frame
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.forms import delta_schema
+from pgbridge.bridge.targets.target import Target, TargetColumn, target_schema
+from pgbridge.protocol.values.types import resolve
 
 FIELDS = [("id", pa.int32()), ("note", pa.string())]
 TIME = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

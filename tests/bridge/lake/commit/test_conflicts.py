@@ -1,8 +1,8 @@
 """How a keyed target's rows are found, and what is raised where one is in the way."""
 
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.targets.target import TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.types import resolve
 
 COLUMNS = tuple(TargetColumn(name, resolve(oid, -1)) for name, oid in [("n", 20), ("the key", 20)])
 KEYED = KeyedTarget("public.t", "/lake/t", COLUMNS, key=(1,))

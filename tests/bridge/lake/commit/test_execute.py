@@ -10,14 +10,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bridge.lake import writes
-from bridge.lake.commit import execute, key_condition, replace as replacing
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table import table_version
-from bridge.lake.transaction import Transaction
-from bridge.spark.outcome import is_concurrent
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake import writes
+from pgbridge.bridge.lake.commit import execute, key_condition, replace as replacing
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.transaction import Transaction
+from pgbridge.bridge.spark.outcome import is_concurrent
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.lake.commit.made_commits import (
     BIGINT,
     NAMES,

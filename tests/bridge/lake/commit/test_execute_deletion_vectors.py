@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from bridge.batch.batch import Batch
-from bridge.effects.events import DELETE, INSERT, UPDATE
-from bridge.lake.commit import plan
-from bridge.lake.table import table_version
-from bridge.lake.writes import append_rows
-from bridge.runtime import faults
-from bridge.runtime.errors import ApplyError
-from bridge.targets.target import Target, target_schema
-from protocol.lsn import Lsn
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake.commit import plan
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.runtime import faults
+from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.targets.target import Target, target_schema
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target
 

@@ -6,13 +6,13 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
-from bridge.lake import writes
-from bridge.lake.commit import history_mode
-from bridge.lake.commit.history_mode import apply_versions
-from bridge.lake.ddl import create_table
-from bridge.lake.forms import delta_schema
-from bridge.lake.retry import have_changed
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, TRUNCATE, UPDATE
+from pgbridge.bridge.lake import writes
+from pgbridge.bridge.lake.commit import history_mode
+from pgbridge.bridge.lake.commit.history_mode import apply_versions
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.forms import delta_schema
+from pgbridge.bridge.lake.retry import have_changed
 from tests.bridge.lake.commit.test_change_frame import FIELDS, changes
 
 

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.lake.commit.key_condition import LIST_VALUES, PUSHED_LISTS, key_condition, key_ranges
+from pgbridge.bridge.lake.commit.key_condition import LIST_VALUES, PUSHED_LISTS, key_condition, key_ranges
 
 
 def test_few_values_are_one_list():

@@ -8,19 +8,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from bridge.effects.net_effect import NetEffect, net_effect
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.merge import Clauses, leaving_clause, left_none
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.source import as_frame
-from bridge.lake.table import table_version
-from bridge.lake.transaction import MergeCounts
-from bridge.lake.writes import merge_into, version_before_merge
-from bridge.spark.session import fork
-from bridge.targets.target import TargetColumn
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
+from pgbridge.bridge.effects.net_effect import NetEffect, net_effect
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.commit.merge import Clauses, leaving_clause, left_none
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.transaction import MergeCounts
+from pgbridge.bridge.lake.writes import merge_into, version_before_merge
+from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 
 COLUMNS = (TargetColumn("id", resolve(20, -1)), TargetColumn("note", resolve(25, -1)))
 

@@ -14,23 +14,23 @@ from hypothesis import given, strategies as st
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bridge.batch.batch import TableChanges
-from bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
-from bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
-from bridge.lake import writes
-from bridge.lake.commit import bag
-from bridge.lake.commit.apply_table import apply_table
-from bridge.lake.commit.merge_bag import settle
-from bridge.lake.ddl import create_table
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.retry import have_changed, retry_commit
-from bridge.lake.schema import spark_schema, target_schema_of
-from bridge.lake.source import as_frame
-from bridge.lake.writes import append_rows
-from bridge.spark.session import fork
-from bridge.targets.target import Target, TargetColumn
-from protocol.lsn import Lsn
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
+from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
+from pgbridge.bridge.lake import writes
+from pgbridge.bridge.lake.commit import bag
+from pgbridge.bridge.lake.commit.apply_table import apply_table
+from pgbridge.bridge.lake.commit.merge_bag import settle
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.retry import have_changed, retry_commit
+from pgbridge.bridge.lake.schema import spark_schema, target_schema_of
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.values.types import resolve
 
 COLUMNS = tuple(
     TargetColumn(name, resolve(oid, typmod))

@@ -6,13 +6,13 @@ import datetime as dt
 
 import pytest
 
-from bridge.lake.commit import messages
-from bridge.lake.schema import spark_schema
-from bridge.lake.table import schema_of
-from bridge.runtime.errors import TargetError
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction
+from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake.schema import spark_schema
+from pgbridge.bridge.lake.table import schema_of
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 
 
 def test_rows():

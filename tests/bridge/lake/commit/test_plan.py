@@ -7,9 +7,9 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from bridge.lake.commit import plan
-from bridge.lake.commit.conflicts import KeyedTarget
-from bridge.lake.commit.plan import (
+from pgbridge.bridge.lake.commit import plan
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.commit.plan import (
     Abilities,
     Append,
     Merge,
@@ -21,9 +21,9 @@ from bridge.lake.commit.plan import (
     work_of_append,
     work_of_copy,
 )
-from bridge.lake.table_facts import TableFacts
-from bridge.targets.target import TargetColumn
-from protocol.values.types import resolve
+from pgbridge.bridge.lake.table_facts import TableFacts
+from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.lake.commit.test_merge import COLUMNS, effect_of
 
 KB, MB = 1 << 10, 1 << 20

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bridge.effects import kept_rows
-from bridge.lake import location, transaction
-from bridge.lake.commit import replace as replacing
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table import table_version
-from bridge.lake.table_facts import read_facts
-from bridge.lake.transaction import Transaction
-from bridge.spark.outcome import SPARK_ERRORS, is_concurrent
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.effects import kept_rows
+from pgbridge.bridge.lake import location, transaction
+from pgbridge.bridge.lake.commit import replace as replacing
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.table_facts import read_facts
+from pgbridge.bridge.lake.transaction import Transaction
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_concurrent
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.lake.commit.made_commits import NAMES, ROWS, Commits, changes, delete, insert, move, update
 
 

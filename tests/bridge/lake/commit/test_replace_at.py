@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.commit import replace_at as by_places
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table import table_version
-from bridge.lake.table_facts import read_facts
-from bridge.lake.transaction import transaction
-from bridge.spark.session import fork, java_class, scala_object
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.commit import replace_at as by_places
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table import table_version
+from pgbridge.bridge.lake.table_facts import read_facts
+from pgbridge.bridge.lake.transaction import transaction
+from pgbridge.bridge.spark.session import fork, java_class, scala_object
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.lake.commit.made_commits import BIGINT, NAMES, ROWS, Commits, changes, delete, insert, move, update
 
 

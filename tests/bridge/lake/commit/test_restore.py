@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from bridge.lake.commit.restore import UndoneBatch, restore_tables
-from bridge.lake.ddl import create_table
-from bridge.lake.log.stamp import CommitStamp
-from bridge.lake.table_position import history_of
-from bridge.lake.writes import overwrite_rows
-from bridge.runtime.errors import TargetError
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.commit.restore import UndoneBatch, restore_tables
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
 
 ME = "pgbridge/1/sub/inc/0"

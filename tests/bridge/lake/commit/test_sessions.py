@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridge.lake.commit.sessions import commit_session
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.spark.session import fork
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.commit.sessions import commit_session
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.spark.session import fork
+from pgbridge.protocol.lsn import Lsn
 
 TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.lake.log.history import Commit, History
-from bridge.runtime.errors import TargetError
+from pgbridge.bridge.lake.log.history import Commit, History
+from pgbridge.bridge.runtime.errors import TargetError
 from tests.bridge.lake.made_history import (
     BEFORE,
     COPY_ID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.errors import TargetError
 from tests.bridge.lake.made_history import (
     BEFORE,
     BEYOND,

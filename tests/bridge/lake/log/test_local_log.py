@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.lake.log.local_log import (
+from pgbridge.bridge.lake.log.local_log import (
     checksum_of,
     entry_of,
     folder_uri,
@@ -17,7 +17,7 @@ from bridge.lake.log.local_log import (
     log_of,
     whole_overwrite,
 )
-from bridge.lake.table import table_version
+from pgbridge.bridge.lake.table import table_version
 
 
 def touch(folder, *names):

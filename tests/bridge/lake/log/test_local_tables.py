@@ -17,15 +17,15 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 import pytest
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.catalog.catalog_rows import RelRow
-from bridge.effects.events import INSERT, UPDATE
-from bridge.lake.log import local_tables
-from bridge.lake.log.local_log import entry_of
-from bridge.lake.log.local_tables import LocalTables
-from bridge.runtime.errors import ApplyError, StateError
-from bridge.targets.target import Target
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.effects.events import INSERT, UPDATE
+from pgbridge.bridge.lake.log import local_tables
+from pgbridge.bridge.lake.log.local_log import entry_of
+from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.runtime.errors import ApplyError, StateError
+from pgbridge.bridge.targets.target import Target
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply import made_batches
 from tests.bridge.apply.made_batches import batch, settling
 from tests.bridge.apply.made_targets import changes, content, empty_target

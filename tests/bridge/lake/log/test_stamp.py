@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 
-from bridge.lake.ddl import create_table
-from bridge.lake.log.history import Commit
-from bridge.lake.log.stamp import CommitStamp, stamped
-from bridge.lake.table_position import history_of
-from bridge.lake.writes import append_rows
-from bridge.spark.session import fork
-from bridge.targets.location import quoted
-from protocol.lsn import Lsn
+from pgbridge.bridge.lake.ddl import create_table
+from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
+from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.targets.location import quoted
+from pgbridge.protocol.lsn import Lsn
 
 STAMP = CommitStamp("pgbridge/1/sub/inc/0", Lsn(0x10), Lsn(0x20))
 

@@ -13,23 +13,23 @@ import psycopg
 import pytest
 from hypothesis import given, strategies as st
 
-from bridge.receive.connection import connect
-from bridge.receive.stream import copy_both as module
-from bridge.receive.stream.copy_both import LibpqCopyBoth, SocketCopyBoth, StreamEnded, copy_both
-from protocol.codec.walsender import (
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.stream import copy_both as module
+from pgbridge.bridge.receive.stream.copy_both import LibpqCopyBoth, SocketCopyBoth, StreamEnded, copy_both
+from pgbridge.protocol.codec.walsender import (
     PrimaryKeepalive,
     StandbyStatusUpdate,
     decode_copy_data,
     encode_standby_status_update,
     start_replication,
 )
-from protocol.lsn import INVALID
+from pgbridge.protocol.lsn import INVALID
 from tests.bridge.receive.streams import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bridge.receive.stream.copy_both import CopyBoth
+    from pgbridge.bridge.receive.stream.copy_both import CopyBoth
     from tests.fix_postgres import Publisher
 
 

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from bridge.config.config import Subscription
-from bridge.receive.stream.pgoutput_options import pgoutput_options
-from bridge.runtime.errors import PublisherError
-from protocol.codec.walsender import start_replication
-from protocol.lsn import INVALID
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.stream.pgoutput_options import pgoutput_options
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.codec.walsender import start_replication
+from pgbridge.protocol.lsn import INVALID
 
 V18, V16, V15, V14, V13 = 180006, 160010, 150014, 140000, 130020
 

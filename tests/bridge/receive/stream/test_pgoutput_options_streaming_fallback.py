@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.receive.stream.pgoutput_options import REPEATS, StreamingFallback
-from protocol.lsn import Lsn
+from pgbridge.bridge.receive.stream.pgoutput_options import REPEATS, StreamingFallback
+from pgbridge.protocol.lsn import Lsn
 
 AT, FLUSHED = Lsn(100), Lsn(500)
 

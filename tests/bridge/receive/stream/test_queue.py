@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bridge.receive.stream.queue import BatchLimits, TransactionQueue
-from bridge.runtime.errors import PublisherError
-from bridge.track.progress import Progress
-from protocol.bulk.message_array import ChunkedMessages, MessageArray
-from protocol.codec.messages import LogicalMessage
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Transaction, TransactionRun
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.protocol.bulk.message_array import ChunkedMessages, MessageArray
+from pgbridge.protocol.codec.messages import LogicalMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction, TransactionRun
 from tests.protocol.singled import singles
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bridge.receive.stream.read_ahead import ReadAhead
+from pgbridge.bridge.receive.stream.read_ahead import ReadAhead
 from tests.bridge.receive.streams import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ import pytest
 import structlog
 from psycopg.conninfo import make_conninfo
 
-from bridge.catalog.catalog import Catalog, catalog_path
-from bridge.config.config import Subscription
-from bridge.receive.connection import connect
-from bridge.receive.publisher import Publisher
-from bridge.receive.slot import ReplicationConnection
-from bridge.receive.stream import undecodable
-from bridge.runtime.errors import StreamError, TargetError
-from bridge.sync.copy_reader import copy_rows, copy_spec, range_statement
-from protocol.lsn import Lsn
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.connection import connect
+from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.receive.stream import undecodable
+from pgbridge.bridge.runtime.errors import StreamError, TargetError
+from pgbridge.bridge.sync.copy_reader import copy_rows, copy_spec, range_statement
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.receive.streams import Stream, ids, inserted
 
 if TYPE_CHECKING:
-    from protocol.codec.walsender import PgoutputOptions
+    from pgbridge.protocol.codec.walsender import PgoutputOptions
 
 FILTERED = "CREATE PUBLICATION filtered FOR TABLE t WHERE (1 / id > -5)"
 

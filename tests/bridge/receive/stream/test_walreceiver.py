@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.receive.stream import copy_both, walreceiver
-from bridge.receive.stream.queue import TransactionQueue
-from bridge.receive.stream.walreceiver import WalReceiverTimeout
-from bridge.runtime.errors import PublisherError
-from protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
-from protocol.codec.pgoutput import decode
-from protocol.codec.walsender import HEADER_BYTES
+from pgbridge.bridge.receive.stream import copy_both, walreceiver
+from pgbridge.bridge.receive.stream.queue import TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import WalReceiverTimeout
+from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
+from pgbridge.protocol.codec.pgoutput import decode
+from pgbridge.protocol.codec.walsender import HEADER_BYTES
 from tests.bridge.receive.streams import Stream, ids, insert, inserted, wait_for, wal_position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from protocol.lsn import Lsn
-    from protocol.stream.transactions import Transaction
+    from pgbridge.protocol.lsn import Lsn
+    from pgbridge.protocol.stream.transactions import Transaction
 
 
 def test_transactions_in_order_with_rows_and_events(stream, publisher):

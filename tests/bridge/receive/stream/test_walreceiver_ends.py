@@ -7,10 +7,10 @@ import threading
 import psycopg
 import pytest
 
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.stream import copy_both, walreceiver
-from bridge.runtime.errors import PublisherError, StreamError
-from protocol.lsn import Lsn
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive.stream import copy_both, walreceiver
+from pgbridge.bridge.runtime.errors import PublisherError, StreamError
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.receive.streams import (
     Stream,
     ids,

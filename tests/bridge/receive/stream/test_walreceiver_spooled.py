@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.batch.batch import Batch
-from bridge.batch.decode_block import decode_blocks
-from bridge.receive.stream import copy_both, walreceiver
-from bridge.receive.stream.queue import BatchLimits
-from bridge.runtime.errors import StateError
-from bridge.runtime.threads import share_interpreter
-from protocol.bulk.columns import RowMessages
-from protocol.bulk.message_array import MessageArray
-from protocol.codec.messages import Begin, Insert, Relation, StreamStart, StreamStop
-from protocol.codec.pgoutput import decode, encode
-from protocol.codec.walsender import HEADER_BYTES, XLogData, encode_xlog_data
-from protocol.errors import UnexpectedMessage
-from protocol.lsn import Lsn
-from protocol.stream.transactions import Ending
+from pgbridge.bridge.batch.batch import Batch
+from pgbridge.bridge.batch.decode_block import decode_blocks
+from pgbridge.bridge.receive.stream import copy_both, walreceiver
+from pgbridge.bridge.receive.stream.queue import BatchLimits
+from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime.threads import share_interpreter
+from pgbridge.protocol.bulk.columns import RowMessages
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec.messages import Begin, Insert, Relation, StreamStart, StreamStop
+from pgbridge.protocol.codec.pgoutput import decode, encode
+from pgbridge.protocol.codec.walsender import HEADER_BYTES, XLogData, encode_xlog_data
+from pgbridge.protocol.errors import UnexpectedMessage
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Ending
 from tests.bridge.receive.streams import Stream, wait_for, wal_position
 from tests.oracle.walsender import STREAM_EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from protocol.codec.messages import Message
-    from protocol.stream.transactions import Transaction
+    from pgbridge.protocol.codec.messages import Message
+    from pgbridge.protocol.stream.transactions import Transaction
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ import time
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.receive.stream import copy_both, walreceiver
-from bridge.receive.stream.queue import BatchLimits
-from protocol.lsn import Lsn
-from protocol.stream.assembler import State
+from pgbridge.bridge.receive.stream import copy_both, walreceiver
+from pgbridge.bridge.receive.stream.queue import BatchLimits
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.assembler import State
 from tests.bridge.receive.streams import (
     PATIENCE_S,
     SETTLED_S,

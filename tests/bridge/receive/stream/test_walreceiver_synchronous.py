@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from bridge.config.config import Subscription
-from bridge.demo.server import EmbeddedPostgres
-from bridge.receive.slot_watch import SlotWatch
-from bridge.receive.stream import walreceiver
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.demo.server import EmbeddedPostgres
+from pgbridge.bridge.receive.slot_watch import SlotWatch
+from pgbridge.bridge.receive.stream import walreceiver
 from tests.bridge.receive.streams import PATIENCE_S, SETTLED_S, Stream
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.functions.regular_expressions import regular_expression
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions.regular_expressions import regular_expression
+from pgbridge.bridge.sqltext.refusal import Refused
 from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.functions.text import like_escaped, pattern_of
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.functions.text import like_escaped, pattern_of
+from pgbridge.bridge.sqltext.refusal import Refused
 from tests.bridge.rowfilter.compared import refused
 
 FILTERS = [

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from bridge.batch.reapplied_routes import ReappliedRoutes
-from bridge.lake.changes.verdicts import EntryFilterCompiler
-from bridge.lake.source import as_frame
-from bridge.publication.definitions import parse
-from bridge.publication.routing import Routing
-from bridge.receive.publications import read_relations
-from bridge.receive.publisher import Publisher as Server
-from bridge.rowfilter.row_filter import C_COLLATION, FilterColumn, RowFilterError
-from bridge.rowfilter.types.encodings import encoding_of
-from protocol.bulk.copy import decode_copy_binary
-from protocol.values.types import resolve
+from pgbridge.bridge.batch.reapplied_routes import ReappliedRoutes
+from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
+from pgbridge.bridge.lake.source import as_frame
+from pgbridge.bridge.publication.definitions import parse
+from pgbridge.bridge.publication.routing import Routing
+from pgbridge.bridge.receive.publications import read_relations
+from pgbridge.bridge.receive.publisher import Publisher as Server
+from pgbridge.bridge.rowfilter.row_filter import C_COLLATION, FilterColumn, RowFilterError
+from pgbridge.bridge.rowfilter.types.encodings import encoding_of
+from pgbridge.protocol.bulk.copy import decode_copy_binary
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.rowfilter.compared import Rows
 
 if TYPE_CHECKING:

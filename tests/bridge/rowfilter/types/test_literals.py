@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.rowfilter.types import literals
-from bridge.rowfilter.types.literals import FOREVER, days, nearest_float4, value_of
-from bridge.sqltext.refusal import Refused
+from pgbridge.bridge.rowfilter.types import literals
+from pgbridge.bridge.rowfilter.types.literals import FOREVER, days, nearest_float4, value_of
+from pgbridge.bridge.sqltext.refusal import Refused
 from tests.bridge.rowfilter.compared import refused
 
 SPELLINGS = {

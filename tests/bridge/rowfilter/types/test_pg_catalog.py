@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.rowfilter.types.pg_catalog import (
+from pgbridge.bridge.rowfilter.types.pg_catalog import (
     CASTS,
     CATEGORY,
     FUNCTIONS,
@@ -18,8 +18,8 @@ from bridge.rowfilter.types.pg_catalog import (
     check_builtin,
     shown,
 )
-from bridge.sqltext.refusal import Refused
-from bridge.sqltext.syntax import TypeName
+from pgbridge.bridge.sqltext.refusal import Refused
+from pgbridge.bridge.sqltext.syntax import TypeName
 from tests.generated_catalogs import PG_CATALOG, VERSION, names_in, operators_and_casts
 
 

@@ -13,8 +13,8 @@ from decimal import Decimal
 
 import pytest
 
-from bridge.rowfilter.row_filter import translate
-from bridge.rowfilter.types.typed import (
+from pgbridge.bridge.rowfilter.row_filter import translate
+from pgbridge.bridge.rowfilter.types.typed import (
     C_COLLATION,
     DATABASE_DEFAULT,
     Collation,
@@ -31,9 +31,9 @@ from bridge.rowfilter.types.typed import (
     reference,
     spark_type,
 )
-from bridge.sqltext.refusal import Refused, RowFilterError
-from protocol.values.pg_type import TypeInfo
-from protocol.values.types import resolve
+from pgbridge.bridge.sqltext.refusal import Refused, RowFilterError
+from pgbridge.protocol.values.pg_type import TypeInfo
+from pgbridge.protocol.values.types import resolve
 from tests.bridge.rowfilter.compared import columns
 
 GERMAN = Collation("de-x-icu", bytewise=False)

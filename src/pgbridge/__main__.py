@@ -1,6 +1,6 @@
 """`python -m pgbridge`, and what the console script calls."""
 
-from bridge.service.cli import main
+from pgbridge.bridge.service.cli import main
 
 __all__ = ["main"]
 

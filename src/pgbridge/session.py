@@ -1,5 +1,5 @@
 """Spark with Delta as the daemon starts it, to look at its tables."""
 
-from bridge.spark.session import start
+from pgbridge.bridge.spark.session import start
 
 __all__ = ["start"]
