@@ -9,7 +9,7 @@ WORKDIR /src
 COPY . .
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 # At the place where it will run: the commands of a virtual environment have its path in them.
-RUN python -m venv /opt/pgbridge && /opt/pgbridge/bin/pip install --no-cache-dir /dist/*.whl
+RUN python -m venv /opt/pgbridge && /opt/pgbridge/bin/pip install --no-cache-dir "$(echo /dist/*.whl)[all]"
 
 FROM eclipse-temurin:${JAVA_VERSION}-jre AS java
 

@@ -1,6 +1,6 @@
-"""Starts the command line: the console script, and `python -m bridge`."""
+"""`python -m bridge` is `python -m pgbridge`."""
 
-from pgbridge.bridge.service.cli import main
+from pgbridge.__main__ import main
 
 if __name__ == "__main__":
     main()

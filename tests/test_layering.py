@@ -92,8 +92,8 @@ RULES = (
     Rule(("sql/*",), _STDLIB | {"sql"}, "sql/ holds statements; who sends them is elsewhere", only=True),
     Rule(
         ("src/pgbridge/*",),
-        frozenset({"bridge", "typing"}),
-        "pgbridge/ only gives names to what bridge/ has",
+        frozenset({"bridge", "importlib", "sys", "typing"}),
+        "it only gives names to what bridge/ has",
         only=True,
     ),
     Rule(
@@ -206,7 +206,8 @@ RULES = (
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),
         frozenset({"tests", "benchmarks", "fuzz", "pgbridge"}),
-        "sources do not need their tests, nor the names that a wheel gives them",
+        "sources do not need their tests, nor the names that users have",
+        exempt=("bridge/__main__.py",),
     ),
     Rule(
         ("benchmarks/*",),
@@ -236,8 +237,10 @@ class Unreachable(NamedTuple):
 
 
 _SPARK = frozenset({"pyspark", "delta", "py4j"})
+_EXTRAS = frozenset({"delta", "pandas", "prometheus_client", "rich", "structlog", "tenacity", "typer"})
 UNREACHABLE = (
     Unreachable("protocol", frozenset({"bridge", "psycopg", "structlog", *_SPARK}), "bytes and values only"),
+    Unreachable("bridge.source", _EXTRAS, "the data source needs pgbridge without extras, and the user's PySpark"),
     Unreachable("bridge.sqltext", frozenset({"psycopg", *_SPARK}), "text and its parse tree only"),
     Unreachable("bridge.publication", frozenset({"psycopg", *_SPARK}), "PostgreSQL's rules, pure"),
     Unreachable("bridge.targets", frozenset({"psycopg", *_SPARK}), "columns as Arrow types"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -25,14 +23,8 @@ STANDBY: Final = "pgbridge run --standby"
 
 
 def install(extra: str) -> str:
-    """Install what an extra of pgbridge needs, beside it: pgbridge itself is in no registry."""
-    try:
-        declared = importlib.metadata.requires("pgbridge") or ()
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        return f"pip install '.[{extra}]'"
-    of_extra = re.compile(rf"(.+?)\s*;\s*extra == [\"']{extra}[\"']")
-    wanted = [match[1] for requirement in declared if (match := of_extra.fullmatch(requirement))]
-    return f"pip install {shlex.join(wanted)}"
+    """Install what an extra needs, beside the pgbridge that is installed: pip does not fetch that one again."""
+    return f"pip install 'pgbridge[{extra}]'"
 
 
 def run(config_file: Path) -> str:

@@ -6,9 +6,10 @@ source "pgoutput". The names in `__all__` are stable. In a wheel the folders `br
 this package; `hatch_build.py` says why and how.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
-from pgbridge.bridge.runtime import __version__
+from pgbridge.bridge.runtime import __version__, remedies
 
 if TYPE_CHECKING:
     from pgbridge.bridge.apply.handler import ChangeBatch
@@ -50,24 +51,34 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    "ChangeBatch": "apply.handler",
+    "ExportedSnapshot": "source.export",
+    "Snapshot": "snapshots.snapshot",
+    "Subscription": "service.embedded",
+    "complete_until": "snapshots.completeness",
+    "export_snapshot": "source.export",
+    "lsn_text": "batch.change_schema",
+    "parse_lsn": "batch.change_schema",
+    "register": "source.register",
+    "snapshot": "snapshots.snapshot",
+}
+"""Where a name is, if it is not an error."""
+
+
 def __getattr__(name: str) -> object:
-    """Import a name when it is asked for: the command line has no use for Spark."""
-    if name == "ChangeBatch":
-        from pgbridge.bridge.apply import handler as module  # noqa: PLC0415
-    elif name == "Subscription":
-        from pgbridge.bridge.service import embedded as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name in {"lsn_text", "parse_lsn"}:
-        from pgbridge.bridge.batch import change_schema as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name in {"ExportedSnapshot", "export_snapshot"}:
-        from pgbridge.bridge.source import export as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name in {"Snapshot", "snapshot"}:
-        from pgbridge.bridge.snapshots import snapshot as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name == "complete_until":
-        from pgbridge.bridge.snapshots import completeness as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name == "register":
-        from pgbridge.bridge.source import register as module  # type: ignore[no-redef] # noqa: PLC0415
-    elif name in __all__:
-        from pgbridge.bridge.runtime import errors as module  # type: ignore[no-redef] # noqa: PLC0415
-    else:
+    """Import a name when it is asked for: the command line has no use for Spark.
+
+    Raises:
+        ImportError: It needs a library that is not installed.
+    """
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.bridge.{_MODULES.get(name, 'runtime.errors')}")
+    except ModuleNotFoundError as error:
+        if (error.name or __name__).startswith(__name__):
+            raise
+        wanted = f"{__name__}.{name} needs {error.name}, which is not installed"
+        raise ImportError(f"{wanted}; {remedies.install('all')}", name=error.name) from error
     return getattr(module, name)

@@ -1,0 +1,28 @@
+"""The command line, where a library is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LACKING = "import sys; sys.modules[{library!r}] = None; from pgbridge.__main__ import main; main()"
+
+
+@pytest.mark.parametrize(("library", "arguments"), [("typer", ["status"]), ("pyspark", ["run", "--config", "c.toml"])])
+def test_a_library_that_is_missing_is_named(tmp_path, library, arguments):
+    """The one that all commands need; and Spark, which `run` needs, and others do not."""
+    text = '[subscription.s]\nconnection = "dbname=x"\npublications = ["p"]\nwarehouse = "./lake"\n'
+    (tmp_path / "c.toml").write_text(text)
+    command = [sys.executable, "-c", LACKING.format(library=library), *arguments]
+    said = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == f"error: this needs {library}, which is not installed\nHINT:  pip install 'pgbridge[all]'\n"
+
+
+def test_a_module_of_its_own_that_is_missing_is_a_fault(tmp_path):
+    """Shown with its traceback, as other faults are."""
+    command = [sys.executable, "-c", LACKING.format(library="pgbridge.bridge.service.cli_tables"), "status"]
+    said = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert "Traceback" in said.stderr
