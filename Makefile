@@ -5,6 +5,7 @@
 #   make test                              lint, types, tests
 #   make test-fast                         the tests that need neither a server nor Spark: under a minute, no lint
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
+#   make test-source SPARK=4.1.4           the data source beside another Spark, in a virtual environment of its own
 #   make coverage                          all tests again, measured: lines and branches, as a table
 #   make soak                              the long tests that `make test` leaves out, and every way to commit
 #   make bench                             receiving and decoding, measured beside pg_recvlogical
@@ -14,6 +15,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+SPARK ?= 4.1.*
 FUZZ_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +24,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast coverage soak bench fuzz lint format clean
+.PHONY: help demo test test-fast test-source coverage soak bench fuzz lint format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,6 +41,14 @@ test: $(VENV)/.test
 # In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest --fast -n 2 $(PYTEST_ARGS)
+
+# PySpark 4.1 leaves its sockets to the collector.
+test-source:
+	@$(MAKE) --no-print-directory VENV=.venv-spark .venv-spark/.test
+	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark==$(SPARK)'
+	.venv-spark/bin/python -m pytest -n 0 -W ignore::ResourceWarning \
+	  -W ignore::pytest.PytestUnraisableExceptionWarning $(PYTEST_ARGS) \
+	  tests/bridge/source/test_data_source.py tests/bridge/source/test_stream.py
 
 # Apart from `test`, which it would slow down. Data of an earlier run would count, so they go first.
 coverage: $(VENV)/.test
@@ -67,7 +77,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
+	rm -rf $(VENV) .venv-spark .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
 
 # A stamp for each set of dependencies; `test` holds `demo`'s, `fuzz` holds `test`'s.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python

@@ -5,7 +5,8 @@ A row is a change of a row, or a table of a TRUNCATE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,10 @@ def tables_schema(tables: Mapping[str, Sequence[tuple[str, pa.DataType]]]) -> St
     return StructType([*COMMON.fields, TABLE, *structs])
 
 
+_IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""Before Spark 4.2 timestamps are in UTC without it."""
+
+
 class ChangeSchema:
     """A stream's schema, perhaps one that a user has given, as the decoder needs it.
 
@@ -78,7 +83,7 @@ class ChangeSchema:
 
     def __init__(self, schema: StructType, table: str | None) -> None:
         self.table = table
-        self.arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.arrow: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
         expected = [field.name for field in COMMON.fields] + (list(IMAGES) if table else [TABLE.name])
         names = schema.fieldNames()
         if names[: len(expected)] != expected or (table is not None and len(names) > len(expected)):

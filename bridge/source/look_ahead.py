@@ -116,6 +116,14 @@ class LookAhead(threads.Closing):
         """
         return self._patiently(lambda: self._latest(start, target=target, limited=limited))
 
+    def everything(self) -> Offset:
+        """Return where the server is, for a Spark that does not say where the batch starts.
+
+        Raises:
+            BridgeError: As `latest`.
+        """
+        return self._patiently(lambda: self._planned(self._check(), self.flush_lsn()))
+
     def _patiently(self, ask: Callable[[], _T]) -> _T:
         """Ask a server that may just be away, or a standby that may lag, for up to `slot_timeout_s`."""
         end_s = time.monotonic() + self._options.slot_timeout_s
@@ -188,8 +196,9 @@ class LookAhead(threads.Closing):
         options = self._options
         with ReplicationConnection(options.connection, application_name=options.application_name) as replication:
             server = check_server(options, self._publisher, replication, *offsets)
-        check_slot_of(options, self._publisher, offsets[0], server)
-        self._position = offsets[-1], server
+        check_slot_of(options, self._publisher, offsets[0] if offsets else None, server)
+        if offsets:
+            self._position = offsets[-1], server
         return server
 
     def _checked(self, start: Offset) -> Server:

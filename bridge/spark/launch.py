@@ -140,6 +140,8 @@ def _with(options: str, name: str, archive: Path) -> str:
     return f'{options} -XX:{name}="{escaped}" {_NO_WARNINGS}'.lstrip()
 
 
+SPARK_VERSION: Final[str] = pyspark.__version__
+
 _SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 
 _CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"

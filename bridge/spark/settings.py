@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.runtime.warehouse import catalogs, with_metastore
-from pgbridge.bridge.spark.launch import is_own_spark
+from pgbridge.bridge.spark.launch import SPARK_VERSION, is_own_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+
+_SPARK: Final = SPARK_VERSION[:3]
 
 CHECKSUM_WRITER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -52,7 +54,10 @@ DEFAULTS = {
     # unless every time zone is UTC.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
     # Delta writes a checksum after each commit; on a local disk Spark's default starts a dozen `readlink` for that.
-    CHECKSUM_WRITER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    CHECKSUM_WRITER: (
+        f"org.apache.spark.sql.execution.streaming.{'' if _SPARK == '4.0' else 'checkpointing.'}"
+        "FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",
@@ -92,10 +97,12 @@ def settings_here(conf: Mapping[str, str | float | bool], warehouses: Collection
 # hadoop-aws depends on `software.amazon.awssdk:bundle`, all of AWS in one jar of 690 MB. S3A uses the modules that are
 # named here, 18 MB with theirs. They have the version that this Hadoop was built with.
 
-HADOOP: Final = "3.5.0"
-"""The version of PySpark's jars: S3A works with the Hadoop of its own version only."""
+_VERSIONS: Final = {"4.0": ("3.4.1", "2.24.6"), "4.1": ("3.4.2", "2.29.52")}
+"""Spark's Hadoop, and the SDK that this Hadoop was built with; newer ones have the last."""
 
-_SDK: Final = "2.35.4"
+HADOOP, _SDK = _VERSIONS.get(_SPARK, ("3.5.0", "2.35.4"))
+"""Hadoop's is that of PySpark's jars: S3A works with the Hadoop of its own version only."""
+
 _MODULES: Final = ("s3", "s3-transfer-manager", "sts", "apache-client")  # sts is for roles, and for pods on EKS
 _S3_PACKAGES: Final = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",

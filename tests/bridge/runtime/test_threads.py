@@ -35,7 +35,8 @@ def test_what_it_raises_is_raised():
 
 def test_no_more_than_the_most_nice():
     """In a process that is nice already."""
-    code = "import os; os.nice(15); from bridge.runtime.threads import yield_to_others as y; y(10); print(os.nice(0))"
+    of_threads = "from pgbridge.bridge.runtime.threads import yield_to_others as y"
+    code = f"import os; os.nice(15); {of_threads}; y(10); print(os.nice(0))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"19"
 
 

@@ -254,7 +254,7 @@ def test_short_options(pgbridge):
 def test_a_shell_completes_the_names_of_subscriptions(tmp_path, words, completed):
     (tmp_path / "pgbridge.toml").write_text(TWO)
     done = subprocess.run(
-        [sys.executable, "-c", "from bridge.service.cli import app; app(prog_name='pgbridge')"],
+        [sys.executable, "-c", "from pgbridge.bridge.service.cli import app; app(prog_name='pgbridge')"],
         cwd=tmp_path,
         env={
             "PYTHONPATH": str(Path(__file__).parents[3]),

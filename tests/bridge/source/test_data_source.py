@@ -159,6 +159,7 @@ def test_a_batch_that_failed_between_sink_and_checkpoint_comes_once(stream):
     failing[0] = False
     stream.publisher.execute("INSERT INTO orders VALUES (3, 'c', 3)")
     run()
+    run()  # before Spark 4.2, a run that has a batch left from the one before ends with it
     assert [row.new.id for row in stream.rows("appended")] == [1, 2, 3]
 
 

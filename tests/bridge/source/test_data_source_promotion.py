@@ -15,9 +15,9 @@ import pytest
 from pgbridge.bridge.demo.server import EmbeddedPostgres
 from pgbridge.bridge.receive.stream import walreceiver
 from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from pgbridge.bridge.source.data_source import FromSlot
 from pgbridge.bridge.source.look_ahead import HELD_BYTES
 from pgbridge.bridge.source.slot_stream import Offset
+from pgbridge.bridge.source.stream_reader import FromSlot
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import Source, planned, rows_of
 

@@ -11,7 +11,7 @@ from tests.faults.standby import ForkedServer
 
 
 @pytest.fixture
-def source():
+def source(starts_server):
     with ForkedServer() as server:
         made = Source(server)
         yield made

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pgbridge.bridge.source.data_source import FromSlot
 from pgbridge.bridge.source.look_ahead import HELD_BYTES
+from pgbridge.bridge.source.stream_reader import FromSlot
 from tests.bridge.source.without_spark import eventually, planned, rows_of
 
 

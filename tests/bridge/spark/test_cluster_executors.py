@@ -41,7 +41,7 @@ def test_the_copys_reader_runs_from_what_is_sent(tmp_path):
     assert not [name for name in ZipFile(sent[0]).namelist() if "__pycache__" in name or "demo" in name]
     command = [sys.executable, "-I", "-c", READER, sent[0]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"{sent[0]}/bridge/sync/copy_reader.py", "True []"]
+    assert done.stdout.splitlines() == [f"{sent[0]}/pgbridge/bridge/sync/copy_reader.py", "True []"]
 
 
 def test_without_a_log_there_is_a_temporary_folder(monkeypatch, tmp_path):

@@ -16,17 +16,17 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_a_missing_package_is_named():
     done = run(
         "import sys; sys.modules['grpc'] = None\n"
-        "from bridge.spark import session\n"
+        "from pgbridge.bridge.spark import session\n"
         "try: session.start('sc://127.0.0.1:1', {})\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     assert "SparkLost Spark Connect needs packages that are not installed" in done.stdout, done.stderr
-    assert "install them: pip install 'googleapis-common-protos" in done.stdout
+    assert "install them: pip install 'pgbridge[connect]'" in done.stdout
 
 
 def test_a_server_that_is_not_there():
     done = run(
-        "from bridge.spark import connect, session\n"
+        "from pgbridge.bridge.spark import connect, session\n"
         "connect._TRIES = 2\n"
         "try: session.start('sc://127.0.0.1:1/;token=secret;use_ssl=false', {})\n"
         "except Exception as error: print(type(error).__name__, error)"

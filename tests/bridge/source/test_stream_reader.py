@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pgbridge.bridge.runtime.errors import ApplyError, PublisherError, SlotAdvanced
-from pgbridge.bridge.source.data_source import Decoded, FromSlot
+from pgbridge.bridge.runtime.errors import ApplyError, ConfigError, PublisherError, SlotAdvanced
+from pgbridge.bridge.source.stream_reader import Decoded, FromSlot, UnlimitedStreamReader
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.source.without_spark import eventually, planned, rows_of
 
@@ -288,3 +288,75 @@ def test_arrow_batches_have_the_schema_that_spark_expects(source):
     batch = next(reader.read(partition))
     assert isinstance(batch, pa.RecordBatch)
     assert batch.schema.equals(to_arrow_schema(reader._schema, timezone="UTC"))
+
+
+# --- Spark 4.0 and 4.1, which say neither where a batch starts nor how large it may be -------------------------------
+
+
+def unlimited(source, **options):
+    reader = source.reader(**options)
+    of_old = UnlimitedStreamReader(reader._options, reader._schema)
+    source.readers.append(of_old)
+    return of_old
+
+
+def numbers(rows):
+    return [row["public.orders"]["new"]["id"] for row in rows]
+
+
+def test_a_batch_has_all_that_the_server_has(source):
+    reader = unlimited(source)
+    start = reader.initialOffset()
+    source.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    source.publisher.execute("INSERT INTO orders VALUES (2, 'a', 1)")
+    end = reader.latestOffset()
+    assert kinds(reader, start, end) == [FromSlot]
+    assert numbers(rows_of(reader, start, end)) == [1, 2]
+    source.publisher.execute("INSERT INTO other VALUES (1)")
+    assert reader.latestOffset() == end  # nothing published: no batch
+    source.publisher.execute("INSERT INTO orders VALUES (3, 'a', 1)")
+    last = reader.latestOffset()
+    assert kinds(reader, end, last) == [Decoded]
+    assert numbers(rows_of(reader, end, last)) == [3]
+
+
+def test_after_a_restart_the_first_batch_begins_where_the_checkpoint_is(source):
+    """Spark says where only when it plans the batch: its end cannot depend on it."""
+    reader = unlimited(source)
+    start = reader.initialOffset()
+    source.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    end = reader.latestOffset()
+    reader.stop()
+    source.publisher.execute("INSERT INTO orders VALUES (2, 'a', 1)")
+    again = unlimited(source)
+    assert numbers(rows_of(again, start, end)) == [1]  # a batch that was planned, but not committed
+    again.commit(end)
+    last = again.latestOffset()
+    assert numbers(rows_of(again, end, last)) == [2]
+    again.stop()
+    source.publisher.execute("INSERT INTO orders VALUES (3, 'a', 1)")
+    third = unlimited(source)
+    newest = third.latestOffset()  # a batch that was committed: nothing says where the next one starts
+    assert kinds(third, last, newest) == [FromSlot]
+    assert numbers(rows_of(third, last, newest)) == [3]
+    assert third.latestOffset() == newest
+
+
+def test_after_a_restart_a_slot_that_has_moved_is_refused(source):
+    reader = unlimited(source)
+    start = reader.initialOffset()
+    source.publisher.execute("INSERT INTO orders VALUES (1, 'a', 1)")
+    reader.stop()
+    source.drop_slot()
+    source.create_slot()
+    again = unlimited(source)
+    end = again.latestOffset()
+    with pytest.raises(SlotAdvanced, match="lost"):
+        again.partitions(start, end)
+
+
+@pytest.mark.parametrize("options", [{"maxRowsPerTrigger": "5"}, {"maxBytesPerTrigger": "1m"}, {"create_slot": "true"}])
+def test_limits_need_a_newer_spark(source, options):
+    with pytest.raises(ConfigError, match="needs? Spark 4.2") as raised:
+        unlimited(source, **options)
+    assert raised.value.hint is not None
