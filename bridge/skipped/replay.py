@@ -21,7 +21,8 @@ from pgbridge.bridge.effects import divided, events
 from pgbridge.bridge.lake import commit_errors, location, retry, schema, table
 from pgbridge.bridge.lake.commit.apply_table import apply_table
 from pgbridge.bridge.lake.commit.change_frame import append_changes
-from pgbridge.bridge.lake.commit.conflicts import KeyedTarget, leaves_missing
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
+from pgbridge.bridge.lake.commit.execute import leaves_missing
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.lake.source import arrow_source, scratch_file

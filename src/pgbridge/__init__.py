@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pgbridge.bridge.snapshots.completeness import complete_until
     from pgbridge.bridge.snapshots.snapshot import Snapshot, snapshot
     from pgbridge.bridge.source.export import ExportedSnapshot, export_snapshot
+    from pgbridge.bridge.source.merge import merge_into
     from pgbridge.bridge.source.register import register
+    from pgbridge.bridge.source.stream import stream
 
 __all__ = [
     "ApplyError",
@@ -45,9 +47,11 @@ __all__ = [
     "complete_until",
     "export_snapshot",
     "lsn_text",
+    "merge_into",
     "parse_lsn",
     "register",
     "snapshot",
+    "stream",
 ]
 
 
@@ -59,9 +63,11 @@ _MODULES = {
     "complete_until": "snapshots.completeness",
     "export_snapshot": "source.export",
     "lsn_text": "batch.change_schema",
+    "merge_into": "source.merge",
     "parse_lsn": "batch.change_schema",
     "register": "source.register",
     "snapshot": "snapshots.snapshot",
+    "stream": "source.stream",
 }
 """Where a name is, if it is not an error."""
 

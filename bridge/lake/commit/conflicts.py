@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
@@ -26,7 +26,7 @@ from pgbridge.bridge.effects.conflicts import (
     Tally,
 )
 from pgbridge.bridge.effects.events import ARRIVED, BEGINS, INSERTED
-from pgbridge.bridge.lake import commit_errors, location, schema, source
+from pgbridge.bridge.lake import commit_errors, schema
 from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
@@ -108,13 +108,6 @@ class KeyedTarget:
     def key_type(self) -> str:
         """The type of the key's first column, as Spark's SQL has it."""
         return schema.spark_type(self.columns[self.key[0]].type.arrow).simpleString()
-
-
-def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
-    """Whether a row that would move to another key is not there: then that key need not be free, either."""
-    leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
-    keys = keyed.keys_of(location.read_table(spark, keyed.path))
-    return not source.as_frame(spark, leaving).join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
 def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tally:

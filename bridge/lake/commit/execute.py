@@ -24,7 +24,7 @@ from pgbridge.bridge.effects.events import BEGINS, INSERTED
 from pgbridge.bridge.effects.net_effect import NetEffect, reborn_apart
 from pgbridge.bridge.lake import location, transaction, writes
 from pgbridge.bridge.lake.commit import plan
-from pgbridge.bridge.lake.commit.conflicts import KeyedTarget, conflicts, leaves_missing
+from pgbridge.bridge.lake.commit.conflicts import KeyedTarget, conflicts
 from pgbridge.bridge.lake.commit.key_condition import least_and_greatest
 from pgbridge.bridge.lake.commit.merge import left_none
 from pgbridge.bridge.lake.commit.plan import commits
@@ -101,6 +101,13 @@ def _conflicts(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, versi
     return conflicts(
         as_frame(spark, met), keyed.keys_of(location.read_table(spark, keyed.path, version=version)), keyed
     )
+
+
+def leaves_missing(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> bool:
+    """Whether a row that would move to another key is not there: then that key need not be free, either."""
+    leaving = effect.table.filter(effect.table["leaves"]).select([f"match_{k}" for k in keyed.key])
+    keys = keyed.keys_of(location.read_table(spark, keyed.path))
+    return not as_frame(spark, leaving).join(keys, keyed.found("match"), "left_anti").isEmpty()
 
 
 # --- MERGE ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,148 @@
+"""`pgbridge.stream(…).to_delta(…)`: a copy and its changes, whatever happens to a row."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import pgbridge
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
+from pgbridge.bridge.source.merge import MergeInto
+from tests.bridge.source.without_spark import eventually
+from tests.oracle.delta import differences
+
+TABLE = """
+    CREATE TABLE t (id int PRIMARY KEY, note text, price numeric(9, 2), day date, at timestamptz, local timestamp,
+        tags text[], data bytea, big text);
+    ALTER TABLE t ALTER big SET STORAGE EXTERNAL;
+    INSERT INTO t SELECT n, 'note ' || n, n / 7.0, '2026-01-01'::date + n,
+        '2026-01-01'::timestamptz + n * '1 min'::interval, '1500-01-01'::timestamp + n * '1 day'::interval,
+        ARRAY['a', NULL], '\\x00ff', repeat(n::text, 3000) FROM generate_series(1, 50) n;
+    CREATE PUBLICATION p FOR TABLE t"""
+
+
+class Followed:
+    """A published table, and a query that has a Delta table follow it."""
+
+    def __init__(self, spark, publisher, folder) -> None:
+        self.spark, self.publisher, self.folder = spark, publisher, folder
+        self.slot = f"follow_{publisher.name}"[:63].lower()
+        publisher.execute(TABLE)
+
+    @property
+    def path(self):
+        return str(self.folder / "t")
+
+    def stream(self, **options):
+        given = {"publication": "p", "table": "public.t", "slot": self.slot, **options}
+        return pgbridge.stream(self.spark, connection=self.publisher.conninfo, **given)
+
+    def run(self, **options):
+        """Run the query until it has what is there now."""
+        checkpoint = str(self.folder / "checkpoint")
+        assert eventually(self.is_free, 60)
+        query = self.stream(**options).to_delta(self.path, checkpoint=checkpoint, availableNow=True)
+        query.awaitTermination()
+
+    def is_free(self):
+        query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
+        return self.publisher.query(query) != [(True,)]
+
+    def differences(self):
+        return differences(self.spark, self.path, self.publisher, "t")
+
+
+@pytest.fixture
+def followed(spark, publisher, tmp_path):
+    return Followed(spark, publisher, tmp_path)
+
+
+def test_a_table_is_copied_and_followed(followed):
+    """Values that the server does not send, keys that change, rows that come again, in one batch and in several."""
+    execute = followed.publisher.execute
+    followed.run()
+    assert followed.differences() == []
+    execute("INSERT INTO t (id, note) VALUES (100, 'new'); UPDATE t SET note = 'kept' WHERE id = 1")
+    execute("UPDATE t SET id = 101 WHERE id = 2; UPDATE t SET id = 102, note = 'twice' WHERE id = 101")
+    execute("DELETE FROM t WHERE id = 3; INSERT INTO t (id, big) VALUES (3, 'again')")
+    execute("DELETE FROM t WHERE id > 40 AND id < 50")
+    execute("INSERT INTO t (id) VALUES (200); DELETE FROM t WHERE id = 200; UPDATE t SET id = -id WHERE id < 30")
+    followed.run()
+    assert followed.differences() == []
+    execute("UPDATE t SET id = 2 WHERE id = 102; UPDATE t SET price = 1 WHERE id = 2")
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_truncate_and_what_comes_after_it(followed):
+    followed.run()
+    followed.publisher.execute("UPDATE t SET note = 'x'; TRUNCATE t")
+    followed.run()
+    assert followed.differences() == []
+    followed.publisher.execute("INSERT INTO t (id) VALUES (7); TRUNCATE t")
+    followed.publisher.execute("INSERT INTO t (id, big) VALUES (8, 'b'), (9, NULL)")
+    followed.publisher.execute("UPDATE t SET note = 'y' WHERE id = 8; DELETE FROM t WHERE id = 9")
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_a_batch_that_comes_again_is_left_out(followed, monkeypatch):
+    """Killed between Delta's commit and Spark's: a row that moved with a value that is not sent is not there again."""
+    commit = MergeInto.__call__
+
+    def fail(self, batch, batch_id):
+        commit(self, batch, batch_id)
+        raise RuntimeError("killed here")
+
+    followed.run()
+    followed.publisher.execute("UPDATE t SET id = 1000 WHERE id = 1; UPDATE t SET note = 'n' WHERE id = 2")
+    with monkeypatch.context() as patch:
+        patch.setattr(MergeInto, "__call__", fail)
+        with pytest.raises(StreamingQueryException, match="killed here"):
+            followed.run()
+    assert followed.differences() == []
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_a_column_that_is_added_is_added(followed):
+    followed.run()
+    followed.publisher.execute("ALTER TABLE t ADD COLUMN more text; INSERT INTO t (id, more) VALUES (60, 'm')")
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_a_copy_that_fails_leaves_no_slot(followed, monkeypatch):
+    """So that the next one begins as this one did."""
+    monkeypatch.setattr("pgbridge.bridge.source.stream.MICROSECONDS", {"spark.sql.ansi.enabled": "perhaps"})
+    with pytest.raises(Exception, match="perhaps"):
+        followed.run()
+    slots = f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{followed.slot}'"
+    assert followed.publisher.query(slots) == [(0,)]
+    monkeypatch.undo()
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_a_slot_without_its_copy_is_refused(followed):
+    """A copy that was killed: its slot is there, and nothing says where its copy is."""
+    followed.publisher.query(f"SELECT pg_create_logical_replication_slot('{followed.slot}', 'pgoutput')")
+    with pytest.raises(PublisherError, match="already exists"):
+        followed.run()
+
+
+def test_what_cannot_be_merged_is_refused(followed):
+    followed.publisher.execute("CREATE TABLE bag (v int); ALTER PUBLICATION p ADD TABLE bag")
+    with pytest.raises(ConfigError, match="no primary key"):
+        followed.run(table="public.bag")
+    with pytest.raises(ConfigError, match='no option "maxBytes"'):
+        followed.stream(maxBytes=5)
+    with pytest.raises(PublisherError, match="is not published"):
+        followed.run(table="public.nothing")
+
+
+def test_it_says_what_it_is_without_the_password(followed):
+    made = pgbridge.stream(
+        followed.spark, connection="dbname=x password=secret", publication="p", table="public.t", slot="s"
+    )
+    assert repr(made) == "<changes of public.t, published by p>"
