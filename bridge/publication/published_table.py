@@ -74,6 +74,11 @@ class PublishedTable:
         return tuple(column.name for column in self.columns if column.in_replica_identity_index)
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        """Names of the columns by which a change of a row tells which: the replica identity's, if it is an index."""
+        return self.index_columns if self.replica_identity == "i" else self.primary_key
+
+    @property
     def has_identity(self) -> bool:
         """Whether the table has a replica identity with all of its columns published."""
         if self.replica_identity == "i":

@@ -21,6 +21,8 @@ from pgbridge.bridge.effects.events import COMMANDS
 from pgbridge.bridge.lake.schema import spark_schema, spark_type
 from pgbridge.bridge.receive.server_facts import ServerTypes
 from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, ConfigError, TargetError
+from pgbridge.bridge.source.flat import NAMES as FLAT_NAMES, flattened
+from pgbridge.bridge.source.slot_stream import published_tables
 from pgbridge.bridge.targets.target import holds, widened
 from pgbridge.protocol.bulk.columns import RowMessages
 from pgbridge.protocol.codec.messages import Relation, Truncate
@@ -47,7 +49,10 @@ IMAGES: Final = (OLD, NEW, UNCHANGED)
 
 def images(columns: Sequence[tuple[str, pa.DataType]]) -> list[StructField]:
     """Return the columns of a table's changes: the row before and after, and which values of `new` were not sent."""
-    row = StructType([StructField(name, spark_type(arrow)) for name, arrow in columns])
+    return _images(StructType([StructField(name, spark_type(arrow)) for name, arrow in columns]))
+
+
+def _images(row: StructType) -> list[StructField]:
     return [StructField(OLD, row), StructField(NEW, row), StructField(UNCHANGED, ArrayType(StringType()))]
 
 
@@ -66,37 +71,59 @@ _IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(
 """Before Spark 4.2 timestamps are in UTC without it."""
 
 
+_AS_IT_WAS: Final = "leave out .schema(…), or give the schema of an earlier DataFrame of this format"
+
+
 class ChangeSchema:
     """A stream's schema, perhaps one that a user has given, as the decoder needs it.
 
     Args:
         schema: The DataFrame's.
         table: The one table of the stream; None for all.
+        flat: The DataFrame has the columns of a row, not its images (`bridge.source.flat`).
 
     Attributes:
-        arrow: The schema of the Arrow batches.
+        arrow: The schema of the Arrow batches that Spark gets.
+        with_images: The same with the images.
         rows: By table, the struct of a row.
 
     Raises:
         ConfigError: It is no schema of changes.
     """
 
-    def __init__(self, schema: StructType, table: str | None) -> None:
+    def __init__(self, schema: StructType, table: str | None, *, flat: bool = False) -> None:
         self.table = table
+        self.flat = flat
         self.arrow: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
+        self.with_images = self.arrow
+        if flat:
+            if tuple(schema.names[: len(FLAT_NAMES)]) != FLAT_NAMES:
+                raise ConfigError(
+                    f"the schema has the columns {', '.join(schema.names)}; a flat one begins with "
+                    f"{', '.join(FLAT_NAMES)}",
+                    hint=_AS_IT_WAS,
+                )
+            row = StructType(schema.fields[len(FLAT_NAMES) :])
+            schema = StructType([*COMMON.fields, *_images(row)])
+            self.with_images = to_arrow_schema(schema, **_IN_UTC)
         expected = [field.name for field in COMMON.fields] + (list(IMAGES) if table else [TABLE.name])
         names = schema.fieldNames()
         if names[: len(expected)] != expected or (table is not None and len(names) > len(expected)):
             raise ConfigError(
                 f"the schema has the columns {', '.join(names)}; one of changes begins with {', '.join(expected)}",
-                hint="leave out .schema(…), or give the schema of an earlier DataFrame of this format",
+                hint=_AS_IT_WAS,
             )
         self.rows: dict[str, pa.StructType] = {}
         if table is not None:
-            self.rows[table] = self._row(table, self.arrow)
+            self.rows[table] = self._row(table, self.with_images)
         else:
-            for field in list(self.arrow)[len(expected) :]:
+            for field in list(self.with_images)[len(expected) :]:
                 self.rows[field.name] = self._row(field.name, field.type)
+
+    @classmethod
+    def of(cls, schema: StructType, options: SourceOptions) -> Self:
+        """Return the schema of a query's stream."""
+        return cls(schema, options.table, flat=options.flat)
 
     @staticmethod
     def _row(table: str, fields: pa.Schema | pa.StructType) -> pa.StructType:
@@ -105,7 +132,7 @@ class ChangeSchema:
             raise ConfigError(
                 f'the schema\'s column of table "{table}" is not struct<old: struct<…>, new: the same, '
                 "unchanged: array<string>>",
-                hint="leave out .schema(…), or give the schema of an earlier DataFrame of this format",
+                hint=_AS_IT_WAS,
             )
         row: pa.StructType = fields.field("new").type
         return row
@@ -140,6 +167,7 @@ class ChangeDecoder:
         slot_name: For error contexts.
         unrepresentable: Whether a value that its column cannot hold is an error, or NULL.
         unknown_tables: Whether a table that the DataFrame has no column for is an error, or is ignored.
+        key: Of a flat stream, the columns that identify a row.
     """
 
     def __init__(
@@ -150,8 +178,10 @@ class ChangeDecoder:
         slot_name: str,
         unrepresentable: Literal["error", "null"] = "error",
         unknown_tables: Literal["error", "ignore"] = "error",
+        key: Sequence[str] = (),
     ) -> None:
         self._schema = schema
+        self._key = key
         self._types = types
         self._slot_name = slot_name
         self._unrepresentable: Literal["error", "null"] = unrepresentable
@@ -163,12 +193,14 @@ class ChangeDecoder:
     @classmethod
     def of(cls, options: SourceOptions, schema: ChangeSchema, publisher: Publisher) -> Self:
         """Return a decoder of the source's stream."""
+        key = published_tables(publisher, options)[0].row_key if schema.flat else ()
         return cls(
             schema,
             ServerTypes(publisher),
             slot_name=options.slot,
             unrepresentable=options.unrepresentable,
             unknown_tables=options.unknown_tables,
+            key=key,
         )
 
     def decode(self, items: Sequence[transactions.Item]) -> Iterator[pa.RecordBatch]:
@@ -183,7 +215,8 @@ class ChangeDecoder:
             StateError: A spool file cannot be read.
         """
         for block in decode_blocks(items):
-            yield from self._block(block)
+            for batch in self._block(block):
+                yield flattened(batch, self._schema.arrow, self._key) if self._schema.flat else batch
 
     def _block(self, block: DecodeBlock) -> Iterator[pa.RecordBatch]:
         positions = projection.BlockPositions(block, None, self._ordinals)
@@ -319,7 +352,7 @@ class ChangeDecoder:
     ) -> pa.RecordBatch:
         rows = len(operations)
         arrays = [operations, *positions.values()]
-        arrow = self._schema.arrow
+        arrow = self._schema.with_images
         if self._schema.table is not None:
             arrays += parts
         else:

@@ -18,6 +18,7 @@ from pgbridge.bridge.receive.server_facts import ServerTypes
 from pgbridge.bridge.runtime.errors import ConfigError
 from pgbridge.bridge.source.change_rows import table_schema, tables_schema
 from pgbridge.bridge.source.export import export_snapshot
+from pgbridge.bridge.source.flat import flat_schema
 from pgbridge.bridge.source.options import SourceOptions, snapshot_options, stream_options
 from pgbridge.bridge.source.slot_stream import published_tables
 from pgbridge.bridge.source.stream_reader import UnlimitedStreamReader
@@ -128,7 +129,9 @@ class PgoutputSource(DataSource):
                 tables[table.qualified_name] = [
                     (column.name, type_.arrow) for column, type_ in zip(table.columns, resolved, strict=True)
                 ]
-        return tables_schema(tables) if options.table is None else table_schema(tables[options.table])
+        if options.table is None:
+            return tables_schema(tables)
+        return (flat_schema if options.flat else table_schema)(tables[options.table])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads the changes."""

@@ -24,6 +24,7 @@ _STREAM_ONLY: Final = frozenset(
         "maxRowsPerTrigger",
         "idleIntervalSeconds",
         "slotTimeoutSeconds",
+        "shape",
         "unknownTables",
         "upgradedFrom",
     }
@@ -51,6 +52,7 @@ class SourceOptions:
         slot_timeout_s: How long to wait for a slot that another process has, and for a server that is not there.
         unrepresentable: Whether a value that Spark's type cannot hold is an error, or NULL.
         unknown_tables: Whether changes of a table that the DataFrame has no column for are an error, or ignored.
+        flat: Whether a change has the columns of its row, in the place of its images.
         upgraded_from: The system identifier of the server that pg_upgrade has made this one of: offsets of it in the
             checkpoint are before all that this one has. None if it was not upgraded.
         snapshot: The exported snapshot to read; None for one of its own.
@@ -67,6 +69,7 @@ class SourceOptions:
     slot_timeout_s: float = 120.0
     unrepresentable: Literal["error", "null"] = "error"
     unknown_tables: Literal["error", "ignore"] = "error"
+    flat: bool = False
     upgraded_from: str | None = None
     snapshot: str | None = None
 
@@ -99,6 +102,9 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     if not _SLOT_NAME.fullmatch(slot):
         raise ConfigError(f'option "slot": "{slot}" is no name of a slot: 1 to 63 lower case letters, digits and _')
     rows = read.number("maxRowsPerTrigger", least=1)
+    flat = read.choice("shape", "images", "flat") == "flat"
+    if flat and read.table() is None:
+        raise ConfigError('shape = "flat" is of one table', hint='set the option "table", as in "public.orders"')
     return SourceOptions(
         read.required("connection"),
         read.names("publication"),
@@ -111,6 +117,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
         slot_timeout_s=read.seconds("slotTimeoutSeconds", 120.0),
         unrepresentable="null" if read.choice("unrepresentable", "error", "null") == "null" else "error",
         unknown_tables="ignore" if read.choice("unknownTables", "error", "ignore") == "ignore" else "error",
+        flat=flat,
         upgraded_from=read.identifier("upgradedFrom"),
     )
 

@@ -83,13 +83,12 @@ class Stream:
         options = stream_options(self.options)
         with Publisher(options.connection, application_name=options.application_name) as publisher:
             (table,) = published_tables(publisher, options)
-        key = table.index_columns if table.replica_identity == "i" else table.primary_key
-        if not key:
+        if not table.row_key:
             raise ConfigError(
                 f'table "{options.table}" has no primary key that is published, so a MERGE cannot tell its rows apart',
                 hint="use the daemon, which keeps such tables, or append the changes as they come",
             )
-        return key
+        return table.row_key
 
     def _copy(self, path: str) -> None:
         connection, slot = self.options["connection"], self.options["slot"]

@@ -59,7 +59,7 @@ class PgoutputStreamReader(DataSourceStreamReader):
         self._options = options
         self._schema = schema
         self._ahead: LookAhead | None = None
-        ChangeSchema(schema, options.table)  # refuses another schema before anything begins
+        ChangeSchema.of(schema, options)  # refuses another schema before anything begins
 
     # --- in the driver ------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class PgoutputStreamReader(DataSourceStreamReader):
 
     def _looking(self) -> LookAhead:
         if self._ahead is None:
-            self._ahead = LookAhead(self._options, ChangeSchema(self._schema, self._options.table))
+            self._ahead = LookAhead(self._options, ChangeSchema.of(self._schema, self._options))
         return self._ahead
 
     # --- in a task ----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class PgoutputStreamReader(DataSourceStreamReader):
                 memory_bytes=_MEMORY_BYTES,
             ) as stream,
         ):
-            decoder = ChangeDecoder.of(options, ChangeSchema(self._schema, options.table), publisher)
+            decoder = ChangeDecoder.of(options, ChangeSchema.of(self._schema, options), publisher)
             complete = False
             while not complete:
                 items, complete = stream.take(partition.end.lsn, _LIMITS)
