@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pgbridge import sql
+from pgbridge.bridge.receive import password_command
 from pgbridge.bridge.receive.readiness import cut_after, readable, shut_down
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 
@@ -152,6 +153,9 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
     parameters = {**defaults, **parameters, "client_encoding": SESSION_SETTINGS["client_encoding"]}
     parameters.pop("replication", None)
+    _, command = password_command.apart(conninfo)
+    if command is not None:
+        parameters["password"] = password_command.asked(command)
     parameters["options"] = f"{parameters.get('options') or ''} {settings}".strip()
     if replication:
         parameters["replication"] = "database"
@@ -251,17 +255,20 @@ def has_password(conninfo: str) -> bool:
 
 
 def conninfo_parameters(conninfo: str) -> dict[str, Any]:
-    """Return the parameters of a connection string or URI.
+    """Return libpq's parameters of a connection string or URI.
 
     Raises:
         ConfigError: It cannot be read.
     """
+    conninfo, command = password_command.apart(conninfo)
     try:
         parameters = dict(psycopg.conninfo.conninfo_to_dict(conninfo))
     except psycopg.ProgrammingError as error:
         # what it quotes may be a part of the password
         reason = _QUOTED.sub('"…"', str(error).strip())
         raise ConfigError(f"connection: not a libpq connection string or URI ({reason})") from None
+    if command is not None and parameters.get("password") is not None:
+        raise ConfigError("connection: it has a password and a password_command", hint="leave out one of them")
     if _URI.match(conninfo) and _is_cut(conninfo):
         raise ConfigError("connection: the URI has an @ or a / that would end the password", hint=_ENCODED)
     if not all(port == "" or _is_port(port) for port in str(parameters.get("port", "")).split(",")):
