@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     from pgbridge.protocol.stream.transactions import Transaction
 
 
+class _Tables(dict[str, "DataFrame"]):
+    """By `schema.table`; a name that is not there is told with those that are."""
+
+    def __missing__(self, table: str) -> DataFrame:
+        raise KeyError(f'no changes of a table "{table}"; there are of {", ".join(self) or "none"}')
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
     """Whole committed transactions, in commit order, as a handler gets them.
@@ -122,7 +129,7 @@ class HandlerApplier:
 
     def _hand_over(self, batch: Batch) -> None:
         options, spark, *_ = self.context
-        frames: dict[str, DataFrame] = {}
+        frames = _Tables()
         for changes in batch.tables:
             name = changes.target.qualified_name
             with error_context(context_of(options.origin_name, batch, changes)):

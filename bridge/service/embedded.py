@@ -108,6 +108,10 @@ class Subscription:
         """The subscription's name."""
         return self._config.name
 
+    def __repr__(self) -> str:
+        """Say what it is of; the connection may have a password."""
+        return f"<subscription {self.name} of {', '.join(self._config.publications)}, slot {self.slot_name}>"
+
     @property
     def slot_name(self) -> str:
         """The replication slot's name."""
@@ -157,7 +161,7 @@ class Subscription:
                     f'subscription "{self.name}" is disabled (disable_on_error): {_last_error(catalog, self.name)}',
                     hint="call enable(), or skip(lsn) before it",
                 )
-            used = spark or session.start("local[*]", {})
+            used = spark or session.start()
             try:
                 self._run(handler, session.fork_exact(used), catalog, until_caught_up=until_caught_up)
             finally:

@@ -53,13 +53,20 @@ class Snapshot(Mapping[str, "DataFrame"]):
             KeyError: No such table followed the stream there.
             TargetError: VACUUM, or the retention of Delta's log, has removed that version.
         """
+        if table not in self._tables:
+            raise KeyError(f'no table "{table}" followed the stream at {self.lsn}; there are {", ".join(self._tables)}')
         if table not in self._versions:
             self._versions[table] = point_in_time.version_at(self._spark, self._tables[table], self._lsn)
         return self._versions[table]
 
     def __getitem__(self, table: str) -> DataFrame:
         """A table's rows; raises as `version`."""
-        return read_table(self._spark, self._tables[table].path, version=self.version(table))
+        version = self.version(table)
+        return read_table(self._spark, self._tables[table].path, version=version)
+
+    def __repr__(self) -> str:
+        """Say what it is of."""
+        return f"<snapshot of {self.subscription} at {self.lsn}, {self.commit_time}: {', '.join(self._tables)}>"
 
     def __iter__(self) -> Iterator[str]:
         """The tables' names."""

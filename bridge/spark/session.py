@@ -55,8 +55,8 @@ def driver_of(session: SparkSession) -> Driver:
 
 
 def start(
-    master: str,
-    conf: Conf,
+    master: str = "local[*]",
+    conf: Conf | None = None,
     *,
     warehouses: Collection[str] = (),
     log: Path | None = None,
@@ -74,7 +74,7 @@ def start(
     Raises:
         ConfigError: A warehouse is in Spark's own catalog, and that is in memory only.
     """
-    return driver_for(master).start(conf, warehouses, Launch(log))
+    return driver_for(master).start(conf or {}, warehouses, Launch(log))
 
 
 def fork(session: SparkSession) -> SparkSession:

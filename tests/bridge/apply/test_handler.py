@@ -46,6 +46,9 @@ def test_the_batch_and_its_record(catalog, applier):
     applier(given.append).apply(made)
     (one,) = given
     assert dict(one.tables) == {"public.t": "changes of t"}
+    with pytest.raises(KeyError, match='no changes of a table "t"; there are of public.t'):
+        one.tables["t"]
+    assert one.tables.get("t") is None
     assert (one.start_lsn, one.end_lsn, one.version, one.transactions) == (0x10, 0x20, 0x20, 1)
     assert one.delta_options == {"txnAppId": one.app_id, "txnVersion": "32"}
     assert one.commit_time == dt.datetime(2000, 1, 1, microsecond=1, tzinfo=dt.UTC)

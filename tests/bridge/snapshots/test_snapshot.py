@@ -243,6 +243,10 @@ def test_tables_that_leave_and_join(spark, publisher, pipeline):
     then = pgbridge.snapshot(spark, bridge.subscription.warehouse, before["lsn"])
     assert "public.c" not in then
     assert "public.a" in then
+    assert repr(then).startswith("<snapshot of ")
+    assert repr(then).endswith(": public.a>")
+    with pytest.raises(KeyError, match='no table "c" followed the stream at .*; there are public.a'):
+        then["c"]
 
 
 def test_a_version_that_vacuum_has_removed_is_named(spark, publisher, pipeline):
