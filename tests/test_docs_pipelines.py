@@ -59,10 +59,10 @@ def test_a_pipeline_appends_every_change(spark, publisher, tmp_path):
         f"name: shop\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
     )
     jars = spark.sparkContext._jvm.System.getProperty("java.class.path").split(":")
-    delta = [jar for jar in jars if re.search("delta|unitycatalog", Path(jar).name)]
+    beside = [jar for jar in jars if jar.endswith(".jar") and "/pyspark/jars/" not in jar]  # Delta, and what it needs
     command = [
         str(Path(sys.executable).with_name("spark-pipelines")), "run",
-        "--conf", f"spark.driver.extraClassPath={':'.join(delta)}",
+        "--conf", f"spark.driver.extraClassPath={':'.join(beside)}",
         "--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
         "--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "--conf", "spark.sql.shuffle.partitions=2",
@@ -71,11 +71,7 @@ def test_a_pipeline_appends_every_change(spark, publisher, tmp_path):
     home, python = Path(pyspark.__file__).parent, Path(sys.executable)
     path = f"{python.parent}:{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSP"))}
-    environment |= {
-        "PYSPARK_PYTHON": str(python),
-        "SPARK_HOME": str(home),
-        "PATH": f"{python.parent}:{os.environ['PATH']}",
-    }
+    environment |= {"PYSPARK_PYTHON": str(python), "SPARK_HOME": str(home), "PATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "Run is COMPLETED" in done.stdout, done.stdout[-3000:]
     changes = DeltaTable(str(tmp_path / "spark-warehouse/orders_changes")).to_pyarrow_table().to_pylist()
