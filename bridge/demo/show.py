@@ -12,7 +12,7 @@ import shlex
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -133,6 +133,36 @@ def run_demo(directory: Path, seconds: float) -> int:
         return EXIT_AT_ONCE
 
 
+def serve(tell: Callable[[str], None]) -> int:
+    """Run the demo's server with its shop, and nothing else, until a signal; it goes with all of its data.
+
+    Args:
+        tell: Gets a line once it runs, and the connection string; nothing before.
+
+    Returns:
+        The exit code: 0.
+
+    Raises:
+        BridgeError: The server cannot run here.
+    """
+    with suppress(KeyboardInterrupt), interruptible(), EmbeddedPostgres() as server:
+        conninfo = _with_shop(server)
+        tell(f"PostgreSQL {server.version} has a shop of five tables, and a publication shop_pub, until Ctrl-C.")
+        tell(conninfo)
+        while True:
+            time.sleep(_PATIENCE_S)
+    return 0
+
+
+def _with_shop(server: EmbeddedPostgres) -> str:
+    """Make the shop's database; return its connection string."""
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE shop")
+    conninfo = server.conninfo("shop")
+    create(conninfo)
+    return conninfo
+
+
 class Screen(threads.Closing):
     """Prints events as they happen; on a terminal the current state stands below them, elsewhere between them.
 
@@ -199,10 +229,7 @@ class Show:
         self._told_errors: set[str] = set()
         screen.tell("a private PostgreSQL starts")
         stack.enter_context(server)
-        with psycopg.connect(server.conninfo(), autocommit=True) as connection:
-            connection.execute("CREATE DATABASE shop")
-        conninfo = server.conninfo("shop")
-        create(conninfo)
+        conninfo = _with_shop(server)
         screen.tell(
             f"PostgreSQL {server.version} runs, with a shop of five tables and two publications:"
             " shop_pub has everything, vip_pub some rows and columns of one table"
@@ -325,7 +352,7 @@ def query_command(table: Path) -> str:
     query = (
         f"SELECT status, count(*) AS orders, sum(total) AS total FROM delta.`{path}` GROUP BY status ORDER BY status"
     )
-    code = f"from pgbridge import session; session.start('local[2]', {{}}).sql({query!r}).show()"
+    code = f"from pgbridge import session; session.start().sql({query!r}).show()"
     return shlex.join([_short(Path(sys.executable)), "-c", code])
 
 

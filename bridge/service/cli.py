@@ -362,14 +362,15 @@ def demo(
     *,
     directory: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the demo's Delta tables.")] = Path("demo"),
     seconds: Annotated[float, typer.Option(metavar="N", min=0.0, help="How many seconds the load runs.")] = 20.0,
+    server_only: Annotated[bool, typer.Option(help="Run the PostgreSQL server, and nothing else.")] = False,
 ) -> None:
     """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare.
 
     It needs the package's extra named demo.
     """
-    from pgbridge.bridge.demo.show import run_demo  # noqa: PLC0415 - the embedded server is an optional dependency
+    from pgbridge.bridge.demo import show  # noqa: PLC0415 - the embedded server is an optional dependency
 
-    raise typer.Exit(run_demo(directory, seconds))
+    raise typer.Exit(show.serve(shared.echo) if server_only else show.run_demo(directory, seconds))
 
 
 shared.add_epilogs(app)

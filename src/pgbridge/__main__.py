@@ -14,7 +14,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or __package__).startswith(__package__):
             raise
-        print(f"error: this needs {error.name}, which is not installed", file=sys.stderr)  # noqa: T201
+        print(f"pgbridge: this needs {error.name}, which is not installed", file=sys.stderr)  # noqa: T201
         print(f"HINT:  {remedies.install('all')}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
 

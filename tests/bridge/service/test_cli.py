@@ -207,10 +207,13 @@ def test_demo(pgbridge, monkeypatch):
         started.append((directory, seconds))
         return 3
 
-    monkeypatch.setitem(sys.modules, "pgbridge.bridge.demo.show", SimpleNamespace(run_demo=run_demo))
+    show = SimpleNamespace(run_demo=run_demo, serve=lambda tell: tell("a connection string") or 0)
+    monkeypatch.setattr("pgbridge.bridge.demo.show", show, raising=False)
+    monkeypatch.setitem(sys.modules, "pgbridge.bridge.demo.show", show)
     assert pgbridge("demo", "--directory", "x", "--seconds", "5").code == 3
     assert started == [(Path("x"), 5.0)]
     assert pgbridge("demo", "--seconds", "-3").code == 2
+    assert pgbridge("demo", "--server-only").out == "a connection string\n"
     assert len(started) == 1
 
 
