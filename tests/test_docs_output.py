@@ -30,6 +30,7 @@ from tests.documented import block_with
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEMO = (ROOT / "docs/demo.md").read_text(encoding="utf-8")
 SETTING_UP, RUNNING, STATUS, ERRORS, COPYING, PUBLICATIONS, SCHEMA_CHANGES, VERIFY, SNAPSHOTS = (
     (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     for page in (
@@ -100,8 +101,8 @@ def verified(relation: str, rows: int) -> dict[str, Any]:
 
 
 def demo_lines() -> list[str]:
-    """The README's, with what stands on a second line put back."""
-    return re.sub(r"\n {8}(?=\S)", " ", "\n".join(block_with(README, "$ make demo"))).splitlines()
+    """The page's, with what stands on a second line put back."""
+    return re.sub(r"\n {8}(?=\S)", " ", "\n".join(block_with(DEMO, "$ make demo"))).splitlines()
 
 
 def test_demo_tells_the_events():
