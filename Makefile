@@ -8,6 +8,7 @@
 #   make test-source SPARK=4.1.4           the data source beside another Spark, in a virtual environment of its own
 #   make coverage                          all tests again, measured: lines and branches, as a table
 #   make soak                              the long tests that `make test` leaves out, and every way to commit
+#   make docs                              the documentation as a site with search, in site/
 #   make bench                             receiving and decoding, measured beside pg_recvlogical
 #   make fuzz                              arbitrary bytes against the decoders, a minute for each target
 #   make lint                              lint and types only
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-source coverage soak bench fuzz lint format clean
+.PHONY: help docs demo test test-fast test-source coverage soak bench fuzz lint format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -61,6 +62,9 @@ soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest --every-way tests/oracle $(PYTEST_ARGS)
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks receive
 
@@ -77,7 +81,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf $(VENV) .venv-spark .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
+	rm -rf $(VENV) .venv-spark .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist site
 
 # A stamp for each set of dependencies; `test` holds `demo`'s, `fuzz` holds `test`'s.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python
@@ -85,6 +89,10 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/p
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@[ '$*' = fuzz ] || echo 'Spark fetches its jars, and archives the classes that it loads.'
 	@[ '$*' = fuzz ] || $(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(BIN)/python:

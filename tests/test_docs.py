@@ -97,6 +97,12 @@ def test_links_and_anchors_resolve(page):
     assert broken == []
 
 
+def test_the_list_for_language_models_leads_to_pages():
+    listed = re.findall(r"^- \[.+\]\((.+)\): ", (ROOT / "docs/llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(listed) == len(set(listed)) > 10
+    assert {f"docs/{page}" for page in listed} <= DOCS.keys()
+
+
 @pytest.mark.parametrize("page", sorted(DOCS))
 def test_paths_exist(page):
     named = re.findall(r"(?<![\w/.<>-])((?:benchmarks|bridge|fuzz|protocol|sql|tests)/[\w./-]*)", DOCS[page])
