@@ -27,6 +27,7 @@ TRUNCATE = ord("T")
 """Only where every change is kept; else a TRUNCATE voids the changes before it."""
 COMMANDS: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE", TRUNCATE: "TRUNCATE"}
 """The operations as PostgreSQL's errors name them."""
+TAGS: Final = {command: tag for tag, command in COMMANDS.items()}
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
 
 

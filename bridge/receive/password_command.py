@@ -1,7 +1,8 @@
 """`password_command` in a connection string: a command whose output is the password, asked for at each connection.
 
-It is a parameter of pgbridge's own, beside libpq's, so that it goes wherever a connection string does: to the data
-source, and to the tasks that copy a table. Tokens of RDS IAM, Entra and Cloud SQL are valid for minutes.
+It is a parameter of pgbridge's own, beside libpq's, so that it goes wherever a connection string does, as to the tasks
+that copy a table. Tokens of RDS IAM, Entra and Cloud SQL are valid for minutes. The data source refuses it: whoever may
+name the format in SQL could run commands on Spark's machines.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ _NAME: Final = "password_command"
 _TIMEOUT_S: Final = 30.0
 
 _PAIR: Final = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<value>'(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)", re.DOTALL)
-_IN_URI: Final = re.compile(rf"(?P<before>[?&]){_NAME}=(?P<value>[^&]*)(?P<after>&|$)")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -46,9 +46,10 @@ def apart(conninfo: str) -> tuple[str, str | None]:
 
 
 def _apart_uri(uri: str) -> tuple[str, list[str]]:
-    commands = [unquote(match["value"]) for match in _IN_URI.finditer(uri)]
-    rest = _IN_URI.sub(lambda match: match["before"] if match["after"] else "", uri)
-    return rest, commands
+    place, _, query = uri.partition("?")
+    parameters = [parameter.partition("=") for parameter in query.split("&")]
+    rest = "&".join("".join(parameter) for parameter in parameters if parameter[0] != _NAME)
+    return f"{place}?{rest}" if rest else place, [unquote(value) for name, _, value in parameters if name == _NAME]
 
 
 def _value(text: str) -> str:

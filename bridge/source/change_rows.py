@@ -167,7 +167,7 @@ class ChangeDecoder:
         slot_name: For error contexts.
         unrepresentable: Whether a value that its column cannot hold is an error, or NULL.
         unknown_tables: Whether a table that the DataFrame has no column for is an error, or is ignored.
-        key: Of a flat stream, the columns that identify a row.
+        key: Of a flat stream, the columns that identify a row with REPLICA IDENTITY FULL.
     """
 
     def __init__(
@@ -215,8 +215,7 @@ class ChangeDecoder:
             StateError: A spool file cannot be read.
         """
         for block in decode_blocks(items):
-            for batch in self._block(block):
-                yield flattened(batch, self._schema.arrow, self._key) if self._schema.flat else batch
+            yield from self._block(block)
 
     def _block(self, block: DecodeBlock) -> Iterator[pa.RecordBatch]:
         positions = projection.BlockPositions(block, None, self._ordinals)
@@ -272,7 +271,13 @@ class ChangeDecoder:
                     raise self._error(error, context) from error
                 operations = pa.array(_NAMES[messages.tags[part_rows]])
                 parts = self._images(projection.from_old_tuples(decoded), plan, self._schema.rows[table])
-                yield self._batch(table, operations, positions.of_rows(part_rows), parts)
+                batch = self._batch(table, operations, positions.of_rows(part_rows), parts)
+                yield flattened(batch, self._schema.arrow, self._key_of(relation)) if self._schema.flat else batch
+
+    def _key_of(self, relation: Relation) -> Sequence[str]:
+        """The columns by which an old image tells its row; with REPLICA IDENTITY FULL, those that the catalog has."""
+        key = [column.name for column in relation.columns if column.is_key]
+        return self._key if len(key) == len(relation.columns) else key
 
     def _plan(self, relation: Relation) -> _Plan | None:
         """How a relation's rows are read; None if they are not wanted."""
@@ -343,7 +348,8 @@ class ChangeDecoder:
                 raise self._error(error, context) from error
             row = self._schema.rows[table]
             nothing = [pa.nulls(1, row), pa.nulls(1, row), pa.nulls(1, pa.list_(pa.string()))]
-            yield self._batch(table, pa.array(["TRUNCATE"]), positions.of_truncate(event, number), nothing)
+            batch = self._batch(table, pa.array(["TRUNCATE"]), positions.of_truncate(event, number), nothing)
+            yield flattened(batch, self._schema.arrow, ()) if self._schema.flat else batch
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
-from pgbridge.bridge.effects.events import COMMANDS, KEY_TUPLE, NO_OLD, moved_rows
+from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD, TAGS, moved_rows
 from pgbridge.bridge.lake.schema import spark_schema, spark_type
 from pgbridge.bridge.runtime.errors import ConfigError
 
@@ -25,8 +25,6 @@ _BEFORE: Final = [OPERATION, *(name for name, _ in POSITION)]
 NAMES: Final = tuple(f"_{name}" for name in (*_BEFORE, UNCHANGED))
 """The columns of the change; those of the row follow."""
 
-_TAGS: Final = {command: tag for tag, command in COMMANDS.items()}
-
 
 def flat_schema(columns: Sequence[tuple[str, pa.DataType]]) -> StructType:
     """Return the schema of a flat stream of one table.
@@ -34,9 +32,9 @@ def flat_schema(columns: Sequence[tuple[str, pa.DataType]]) -> StructType:
     Raises:
         ConfigError: The table has a column of a name in `NAMES`.
     """
-    if both := {name for name, _ in columns}.intersection(NAMES):
+    if both := [name for name, _ in columns if name.casefold() in NAMES]:
         raise ConfigError(
-            f'the table has a column "{min(both)}", and so have the changes with shape = "flat"',
+            f'the table has a column "{both[0]}", and so have the changes with shape = "flat"',
             hint="leave out the column by a column list of the publication, or leave out the option",
         )
     common = spark_schema([(OPERATION, pa.string()), *POSITION]).fields
@@ -81,7 +79,7 @@ def _moved(
     key: Sequence[str],
 ) -> np.ndarray:
     """Mark the UPDATEs that change the key."""
-    tags = np.array([_TAGS[operation] for operation in operations], np.int64)
+    tags = np.array([TAGS[operation] for operation in operations], np.int64)
     kinds = np.where(batch.column(OLD).is_valid().to_numpy(zero_copy_only=False), KEY_TUPLE, NO_OLD)
     columns = {f"{OLD}_{k}": old[name] for k, name in enumerate(key)}
     columns |= {f"{NEW}_{k}": new[name] for k, name in enumerate(key)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive import password_command
 from pgbridge.bridge.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     if flat and read.table() is None:
         raise ConfigError('shape = "flat" is of one table', hint='set the option "table", as in "public.orders"')
     return SourceOptions(
-        read.required("connection"),
+        read.connection(),
         read.names("publication"),
         read.table(),
         slot,
@@ -133,7 +134,7 @@ def snapshot_options(options: Mapping[str, str]) -> SourceOptions:
     if table is None:
         raise ConfigError('option "table" is missing: a snapshot is of one table, as in "public.orders"')
     return SourceOptions(
-        read.required("connection"),
+        read.connection(),
         read.names("publication"),
         table,
         unrepresentable="null" if read.choice("unrepresentable", "error", "null") == "null" else "error",
@@ -159,6 +160,15 @@ class _Options:
         value = self._found.get(name, "")
         if not value.strip():
             raise ConfigError(f'option "{name}" is missing')
+        return value
+
+    def connection(self) -> str:
+        value = self.required("connection")
+        if password_command.apart(value)[1] is not None:
+            raise ConfigError(
+                "connection: a query runs no password_command on Spark's machines",
+                hint="have the command write the password into a file, and name it by passfile=",
+            )
         return value
 
     def names(self, name: str) -> tuple[str, ...]:

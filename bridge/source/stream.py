@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from delta.tables import DeltaTable
 
+from pgbridge.bridge.lake.schema import table_properties
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection
-from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 from pgbridge.bridge.source.export import export_snapshot
 from pgbridge.bridge.source.merge import MICROSECONDS, merge_into, settings
 from pgbridge.bridge.source.options import stream_options
 from pgbridge.bridge.source.register import register
-from pgbridge.bridge.source.slot_stream import published_tables
+from pgbridge.bridge.source.slot_stream import AFRESH, published_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_BATCH_BYTES: Final = "64m"
 
 
 class StreamOptions(TypedDict, total=False):
@@ -57,11 +62,11 @@ class Stream:
     def to_delta(self, path: str, *, checkpoint: str, **trigger: Any) -> StreamingQuery:
         """Have a Delta table follow the published one: a copy of its rows if it does not exist, then the changes.
 
-        The copy and the stream meet exactly, by a slot that is created with the copy's snapshot. It can be killed at
-        any time and started again.
+        It can be killed at any time and started again. With Spark 4.2 a batch covers 64 MB of WAL, unless the options
+        of the stream say something else: its rows pass the driver.
 
         Args:
-            path: The Delta table's path.
+            path: The Delta table's absolute path, or URI.
             checkpoint: The folder of the query's checkpoint.
             trigger: As Spark's `trigger` takes it: `availableNow=True`, `processingTime="10 seconds"`. Without one, a
                 batch begins when the one before has ended.
@@ -70,13 +75,15 @@ class Stream:
             The query, which runs.
 
         Raises:
-            ConfigError: The table has no key that is published.
-            PublisherError: The server refuses; for example, the slot exists and the Delta table does not.
+            ConfigError: The table has no key that is published; or `copy_to` refuses.
+            PublisherError: As `copy_to`.
         """
         merge = merge_into(path, key=self._key())
-        if not DeltaTable.isDeltaTable(self.spark, path):
-            self._copy(path)
-        writer = self.changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
+        self.copy_to(path)
+        limited = find_spec("pyspark.sql.streaming.datasource") is not None
+        of_batch = {"maxBytesPerTrigger": _BATCH_BYTES} if limited else {}
+        changes = Stream(self.spark, {**of_batch, **self.options}).changes
+        writer = changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def _key(self) -> tuple[str, ...]:
@@ -90,19 +97,39 @@ class Stream:
             )
         return table.row_key
 
-    def _copy(self, path: str) -> None:
-        connection, slot = self.options["connection"], self.options["slot"]
+    def copy_to(self, path: str) -> None:
+        """Copy the table's rows into a Delta table, unless it exists, and create the slot that begins exactly there.
+
+        Afterwards both are there: a query of `changes` goes on where the copy ends. A copy that fails leaves neither.
+
+        Args:
+            path: The Delta table's absolute path, or URI.
+
+        Raises:
+            ConfigError: `create_slot` is set: the slot is created here.
+            PublisherError: The server refuses; or only one of slot and Delta table exists.
+        """
         options = stream_options(self.options)
+        connection, slot = options.connection, options.slot
+        if options.create_slot:
+            raise ConfigError("the copy creates its slot", hint="leave out create_slot")
+        if DeltaTable.isDeltaTable(self.spark, path):
+            with Publisher(connection, application_name=options.application_name) as publisher:
+                if publisher.slot(slot) is None:
+                    there = f'replication slot "{slot}" does not exist, and {path} does'
+                    raise PublisherError(f"{there}: the changes since its copy are lost", hint=AFRESH)
+            return
         read = {name: self.options[name] for name in ("connection", "publication", "table")}
-        if options.unrepresentable == "null":
-            read["unrepresentable"] = "null"
+        read["unrepresentable"] = options.unrepresentable
         with ExitStack() as stack:
             snapshot = stack.enter_context(export_snapshot(connection, options.publications, slot=slot))
             try:
                 rows = self.spark.read.format("pgoutput").options(**read, snapshot=snapshot.name).load()
                 with settings(self.spark, MICROSECONDS):
-                    rows.write.format("delta").save(path)
+                    rows.write.format("delta").options(**table_properties(rows.columns)).save(path)
             except BaseException:
+                if DeltaTable.isDeltaTable(self.spark, path):
+                    raise  # it is there, whatever was raised: the slot belongs to it
                 stack.close()  # the snapshot's connection has the slot
                 with ReplicationConnection(connection, application_name=slot) as replication:
                     replication.drop_slot(slot)
@@ -125,7 +152,7 @@ def stream(
         connection: libpq's connection string or URI, as driver and executors reach the server.
         publication: One, or several with commas between them.
         table: `schema.name`.
-        slot: The query's own slot; `to_delta` creates it.
+        slot: The query's own slot; `copy_to` and `to_delta` create it.
         options: Further options of the source.
 
     Raises:

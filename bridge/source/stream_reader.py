@@ -159,7 +159,7 @@ class UnlimitedStreamReader(PgoutputStreamReader):
         if options.max_bytes != DEFAULT_MAX_BYTES or options.max_rows is not None:
             raise ConfigError(
                 f"maxBytesPerTrigger and maxRowsPerTrigger need Spark 4.2, and this is Spark {pyspark.__version__}",
-                hint="leave them out: each batch has all that the server has; memory is bounded",
+                hint="leave them out: each batch has all that the server has",
             )
         if options.create_slot:  # the first offset is asked for after the first batch's end
             raise ConfigError(

@@ -23,7 +23,6 @@ from pgbridge.bridge.targets.location import quoted, sql_name
 if TYPE_CHECKING:
     from pgbridge.bridge.effects.net_effect import NetEffect, Shape
     from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
-    from pgbridge.bridge.lake.transaction import MergeCounts
 
 _LEFT_NONE: Final = "pgbridge_left_none"
 """Marks the error that a row is missing that would move to another key."""
@@ -62,8 +61,12 @@ class Clauses:
         )
 
     @staticmethod
-    def fit(shape: Shape, counts: MergeCounts, *, overwrite: bool) -> bool:
-        """Whether a MERGE found every row that it had to find, and no other: no conflicts."""
+    def fit(shape: Shape, counts: tuple[int, int, int], *, overwrite: bool) -> bool:
+        """Whether a MERGE found every row that it had to find, and no other: no conflicts.
+
+        Args:
+            counts: How many rows it updated, deleted and inserted.
+        """
         if counts != (shape.puts, shape.deletes, shape.new):
             return False
         # a missing row and an existing one, that was not expected, can cancel out in the counts

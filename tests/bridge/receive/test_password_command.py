@@ -41,6 +41,7 @@ def test_the_command_is_taken_out(conninfo, rest, command):
     ("conninfo", "message"),
     [
         ("password_command=a password_command=b", "must be there once"),
+        ("postgres://h/d?password_command=a&password_command=b", "must be there once"),
         ("host=h password_command=''", "must be there once, and not empty"),
         ("password=a password_command=b", "a password and a password_command"),
         ("postgres://u:secret@h/db?password_command=b", "a password and a password_command"),

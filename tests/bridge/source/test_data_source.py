@@ -195,6 +195,7 @@ def test_the_examples_of_the_page(stream):
         "connection": stream.publisher.conninfo,
         "orders": orders,
         "checkpoint": str(stream.folder / "example"),
+        "mirror": str(stream.folder / "mirror"),
         "changelog": str(stream.folder / "changelog"),
     }
     try:
@@ -206,16 +207,17 @@ def test_the_examples_of_the_page(stream):
             finally:
                 names["query"].stop()
             assert eventually(partial(stream.is_free, "orders_query"), 60)
-        stream.publisher.execute("INSERT INTO orders VALUES (-1, 'n', 0)")
         exec(compile(second, "spark-source.md", "exec"), names)
         try:
-            assert eventually(partial(stream.equals, orders), 90)
+            stream.publisher.execute("INSERT INTO orders VALUES (-1, 'n', 0)")
+            assert eventually(partial(stream.equals, names["mirror"]), 90)
             assert eventually(lambda: stream.spark.read.format("delta").load(names["changelog"]).count() > 0, 90)
         finally:
             names["both"].stop()
     finally:
-        assert eventually(partial(stream.is_free, "orders_query"), 60)
-        stream.publisher.query("SELECT pg_drop_replication_slot('orders_query')")
+        for slot in ("orders_query", "orders_changes"):
+            assert eventually(partial(stream.is_free, slot), 60)
+            stream.publisher.query(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 def reading(source, **options):

@@ -73,9 +73,30 @@ def test_frames_that_are_no_changes_are_refused(spark, merge):
     with pytest.raises(ConfigError, match='no column "nr" of the key; it has id, note'):
         pgbridge.merge_into(merge.path, key=["nr"])(batch(spark), 0)
     keys: list[Any] = ["id", [], ()]
+    for path in ("t", "catalog:a.b.c"):
+        with pytest.raises(ConfigError, match="absolute path"):
+            pgbridge.merge_into(path, key=["id"])
     for key in keys:
         with pytest.raises(ConfigError, match="names of the key's columns"):
             pgbridge.merge_into(merge.path, key=key)
+
+
+def test_rows_that_are_missing_are_told(spark, merge, caplog):
+    """As PostgreSQL's subscription does: it goes on, and says so."""
+    merge(batch(spark, ("UPDATE", None, (7, "x")), ("DELETE", 9, None), ("UPDATE", None, (1, "y"))), 0)
+    assert rows(spark, merge) == [(1, "y"), (2, "b")]
+    assert [record.getMessage() for record in caplog.records if "lacked rows" in record.getMessage()]
+
+
+def test_another_query_is_refused(spark, merge):
+    merge(batch(spark, ("UPDATE", None, (1, "x"))), 0)
+    merge(batch(spark, ("UPDATE", None, (1, "y"))), 0)  # the same batch, left out
+    other = pgbridge.merge_into(merge.path, key=["id"], application="other")
+    with pytest.raises(ConfigError, match="has batch 0 of the query q, and this is a query that begins"):
+        other(batch(spark), 0)
+    merge(batch(spark, ("UPDATE", None, (1, "z"))), 1)
+    with pytest.raises(ConfigError, match="has batch 1 of the query q"):
+        merge(batch(spark), 0)
 
 
 def test_outside_of_a_query_it_needs_a_name(spark, merge):

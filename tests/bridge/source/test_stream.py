@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -129,6 +131,82 @@ def test_a_slot_without_its_copy_is_refused(followed):
     followed.publisher.query(f"SELECT pg_create_logical_replication_slot('{followed.slot}', 'pgoutput')")
     with pytest.raises(PublisherError, match="already exists"):
         followed.run()
+
+
+def test_a_table_without_its_slot_is_refused(followed):
+    """Its changes since the copy are lost; a new slot would hide that."""
+    followed.run()
+    assert eventually(followed.is_free, 60)
+    followed.publisher.query(f"SELECT pg_drop_replication_slot('{followed.slot}')")
+    with pytest.raises(PublisherError, match="the changes since its copy are lost"):
+        followed.run()
+    with pytest.raises(ConfigError, match="creates its slot"):
+        followed.run(create_slot=True)
+
+
+def test_a_new_checkpoint_is_refused(followed):
+    """The slot stays one batch behind the table, so the batch would come again, and Delta could not tell."""
+    followed.run()
+    followed.publisher.execute("UPDATE t SET id = 1000 WHERE id = 1")
+    followed.run()
+    shutil.rmtree(followed.folder / "checkpoint")
+    with pytest.raises(StreamingQueryException, match="changes would be made twice, or left out"):
+        followed.run()
+    assert followed.differences() == []
+
+
+def test_an_identity_that_is_altered_is_refused(followed):
+    """The server then sends old rows without the key: a DELETE would find nothing."""
+    followed.publisher.execute("ALTER TABLE t ADD COLUMN mail text NOT NULL DEFAULT ''; UPDATE t SET mail = 'm' || id")
+    followed.run()
+    followed.publisher.execute(
+        "CREATE UNIQUE INDEX by_mail ON t (mail); ALTER TABLE t REPLICA IDENTITY USING INDEX by_mail"
+    )
+    followed.publisher.execute("DELETE FROM t WHERE id = 1; DELETE FROM t WHERE id = 2")
+    merge = pgbridge.merge_into(followed.path, key=["id"])
+    query = followed.stream().changes.writeStream.foreachBatch(merge)
+    with pytest.raises(StreamingQueryException, match='has no value of "id", a column of the key'):
+        query.option("checkpointLocation", str(followed.folder / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+
+def test_a_type_that_the_table_does_not_hold_is_refused(followed):
+    """Spark would round, without an error."""
+    followed.run()
+    followed.publisher.execute(
+        "ALTER TABLE t ALTER price TYPE numeric(12, 4); UPDATE t SET price = 1.2345 WHERE id = 1"
+    )
+    with pytest.raises(StreamingQueryException, match=r'column "price" is decimal\(12,4\) now'):
+        followed.run()
+
+
+def test_a_partitioned_table_is_emptied_as_a_whole(followed, monkeypatch):
+    """Also in a session that overwrites partitions by themselves."""
+    followed.publisher.execute(
+        "ALTER TABLE t ADD COLUMN kind text; UPDATE t SET kind = CASE WHEN id < 9 THEN 'a' ELSE 'b' END"
+    )
+    source = followed.stream()
+    source.copy_to(followed.path)
+    rows = followed.spark.read.format("delta").load(followed.path).collect()
+    frame = followed.spark.createDataFrame(rows, followed.spark.read.format("delta").load(followed.path).schema)
+    shutil.rmtree(followed.path)
+    frame.write.format("delta").partitionBy("kind").save(followed.path)
+    followed.publisher.execute("TRUNCATE t; INSERT INTO t (id, kind) VALUES (1, 'a')")
+    followed.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        followed.run()
+    finally:
+        followed.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert followed.differences() == []
+
+
+def test_names_that_parquet_does_not_allow(followed):
+    followed.publisher.execute('ALTER TABLE t ADD COLUMN "first name" text; UPDATE t SET "first name" = note')
+    followed.run()
+    followed.publisher.execute('ALTER TABLE t ADD COLUMN "a, b" int; INSERT INTO t (id, "a, b") VALUES (70, 1)')
+    followed.run()
+    assert followed.differences() == []
 
 
 def test_what_cannot_be_merged_is_refused(followed):
