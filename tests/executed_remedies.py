@@ -297,6 +297,9 @@ ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "receive/stream/walreceiver.py": {
         "creating the publication again": "a server before PostgreSQL 18, whose walsender ends the stream",
     },
+    "source/stream_reader.py": {
+        "run on the server: SELECT": "Spark 4.0 or 4.1",
+    },
     "spark/connect.py": {
         "install them": "downloads packages",
     },

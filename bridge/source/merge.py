@@ -222,7 +222,7 @@ def _row_type(schema: StructType, key: Sequence[str]) -> StructType:
     if not (isinstance(rows, StructType) and {OPERATION, *POSITION_NAMES, OLD, UNCHANGED} <= set(schema.names)):
         raise ConfigError(
             f"the batch has the columns {', '.join(schema.names)}; it must have one table's changes as they come",
-            hint='give the source the option "table", and leave out shape = "flat"',
+            hint='the source needs the option "table", and no option "shape"',
         )
     for name in key:
         if name not in rows.names:
