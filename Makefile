@@ -86,7 +86,7 @@ clean:
 # A stamp for each set of dependencies; `test` holds `demo`'s, `fuzz` holds `test`'s.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo 'Installing into $(VENV); the first time this downloads some 500 MB.'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,$*]'
 	@[ '$*' = fuzz ] || echo 'Spark fetches its jars, and archives the classes that it loads.'
 	@[ '$*' = fuzz ] || $(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
 	@touch $@

@@ -51,6 +51,7 @@ CALLS: Final = {
     "drop_slot": remedies.drop_slot("shop"),
     "enable": remedies.enable("it's"),
     "install": remedies.install("connect"),
+    "install_library": remedies.install_library("typer"),
     "of_difference": remedies.of_difference("it's", "public.it's"),
     "of_conflict": remedies.of_conflict("delta.`/l/t`", ["a`b"], ["it's"]),
     "of_prepared_binary": remedies.of_prepared_binary("shop", ApplyContext("o", Lsn(24), 7, "public.t c")),

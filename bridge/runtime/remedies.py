@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +24,28 @@ STANDBY: Final = "pgbridge run --standby"
 """Starts a daemon that waits for another machine's end."""
 
 
+_OF_EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra == [\"'](\w+)[\"']")
+_OTHER_EXTRAS: Final = re.compile(r"pgbridge\[(.+)\]")
+
+
 def install(extra: str) -> str:
-    """Install what an extra needs, beside the pgbridge that is installed: pip does not fetch that one again."""
-    return f"pip install 'pgbridge[{extra}]'"
+    """Install what an extra needs, beside pgbridge: until it is published, its name on an index may be a stranger's."""
+    try:
+        declared = importlib.metadata.requires("pgbridge") or ()
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return f"pip install '.[{extra}]'"
+    requirements = [match.groups() for line in declared if (match := _OF_EXTRA.fullmatch(line))]
+    extras, wanted = [extra], []
+    for each in extras:
+        for requirement in (requirement for requirement, of in requirements if of == each):
+            others = _OTHER_EXTRAS.fullmatch(requirement)
+            (extras.extend(others[1].split(",")) if others else wanted.append(requirement))
+    return f"pip install {shlex.join(wanted)}"
+
+
+def install_library(library: str) -> str:
+    """Install the extra that has a library which pgbridge itself does not require."""
+    return install("spark" if library.partition(".")[0] in {"delta", "pandas", "py4j", "pyspark"} else "daemon")
 
 
 def run(config_file: Path) -> str:

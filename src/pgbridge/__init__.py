@@ -86,5 +86,5 @@ def __getattr__(name: str) -> object:
         if (error.name or __name__).startswith(__name__):
             raise
         wanted = f"{__name__}.{name} needs {error.name}, which is not installed"
-        raise ImportError(f"{wanted}; {remedies.install('all')}", name=error.name) from error
+        raise ImportError(f"{wanted}; {remedies.install_library(error.name or '')}", name=error.name) from error
     return getattr(module, name)

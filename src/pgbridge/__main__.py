@@ -15,7 +15,7 @@ def main() -> None:
         if (error.name or __package__).startswith(__package__):
             raise
         print(f"pgbridge: this needs {error.name}, which is not installed", file=sys.stderr)  # noqa: T201
-        print(f"HINT:  {remedies.install('all')}", file=sys.stderr)  # noqa: T201
+        print(f"HINT:  {remedies.install_library(error.name or '')}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -18,10 +19,10 @@ def test_a_library_that_is_missing_is_named(tmp_path, library, arguments):
     command = [sys.executable, "-c", LACKING.format(library=library), *arguments]
     said = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (1, "")
-    assert said.stderr.splitlines() == [
-        f"pgbridge: this needs {library}, which is not installed",
-        "HINT:  pip install 'pgbridge[all]'",
-    ]
+    first, hint = said.stderr.splitlines()
+    assert first == f"pgbridge: this needs {library}, which is not installed"
+    assert re.match(rf"HINT:  pip install .*'?{library}[>=]=", hint)
+    assert "pgbridge[" not in hint  # on an index the name may be a stranger's
 
 
 def test_a_module_of_its_own_that_is_missing_is_a_fault(tmp_path):

