@@ -16,9 +16,9 @@ from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.server_facts import ServerTypes
 from pgbridge.bridge.runtime.errors import ConfigError
-from pgbridge.bridge.source.change_rows import table_schema, tables_schema
 from pgbridge.bridge.source.export import export_snapshot
 from pgbridge.bridge.source.flat import flat_schema
+from pgbridge.bridge.source.frame_schema import table_schema, tables_schema
 from pgbridge.bridge.source.options import SourceOptions, snapshot_options, stream_options
 from pgbridge.bridge.source.slot_stream import published_tables
 from pgbridge.bridge.source.stream_reader import UnlimitedStreamReader

@@ -17,7 +17,7 @@ from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.queue import BatchLimits
 from pgbridge.bridge.runtime import errors, threads
-from pgbridge.bridge.source.change_rows import ChangeDecoder, ChangeSchema
+from pgbridge.bridge.source.change_rows import ChangeDecoder
 from pgbridge.bridge.source.slot_stream import Offset, Server, SlotStream, check_server, check_slot_of
 from pgbridge.protocol.lsn import Lsn
 from pgbridge.protocol.stream.transactions import Item, Transaction
@@ -25,6 +25,7 @@ from pgbridge.protocol.stream.transactions import Item, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pgbridge.bridge.source.frame_schema import ChangeSchema
     from pgbridge.bridge.source.options import SourceOptions
 
 HELD_BYTES: Final = 16 << 20

@@ -13,7 +13,8 @@ from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.queue import BatchLimits
 from pgbridge.bridge.runtime.errors import ConfigError, SlotAdvanced
-from pgbridge.bridge.source.change_rows import ChangeDecoder, ChangeSchema
+from pgbridge.bridge.source.change_rows import ChangeDecoder
+from pgbridge.bridge.source.frame_schema import ChangeSchema
 from pgbridge.bridge.source.look_ahead import LookAhead
 from pgbridge.bridge.source.options import DEFAULT_MAX_BYTES, SourceOptions
 from pgbridge.bridge.source.slot_stream import AFRESH, Offset, SlotStream, check_server, check_slot_of
