@@ -67,7 +67,11 @@ def test_lost_when_killed_at_a_point(lives, private_server, point):
     life.remedy(error)
     refused = {"table_waits", "table_copied"}  # a resync is needed in any case; a table has rows already
     assert equal_or_refused(life, *scene.tables, positions=0) == ("refused" if point in refused else "equal")
-    assert copies(life) == COPIED.get(point, [])
+    expected = COPIED.get(point, [])
+    if point in refused:  # it may be refused before the other table's copy begins
+        assert set(copies(life)) <= set(expected)
+    else:
+        assert copies(life) == expected
 
 
 # --- what is not as usual -------------------------------------------------------------------------------------------
