@@ -66,11 +66,10 @@ def test_a_pipeline_appends_every_change(spark, publisher, tmp_path):
         "--conf", "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
         "--conf", "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "--conf", "spark.sql.shuffle.partitions=2",
-        "--conf", "spark.databricks.delta.snapshotPartitions=1",
     ]  # fmt: skip
     home, python = Path(pyspark.__file__).parent, Path(sys.executable)
     path = f"{python.parent}:{os.environ['PATH']}"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSP"))}
+    environment = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
     environment |= {"PYSPARK_PYTHON": str(python), "SPARK_HOME": str(home), "PATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "Run is COMPLETED" in done.stdout, done.stdout[-3000:]

@@ -95,10 +95,10 @@ def settings_here(conf: Mapping[str, str | float | bool], warehouses: Collection
 # --- What warehouses on S3 need: Hadoop's client S3A, and its settings.
 #
 # hadoop-aws depends on `software.amazon.awssdk:bundle`, all of AWS in one jar of 690 MB. S3A uses the modules that are
-# named here, 18 MB with theirs. They have the version that this Hadoop was built with.
+# named here, 18 MB with theirs, in the version that this Hadoop was built with.
 
-_VERSIONS: Final = {"4.0": ("3.4.1", "2.24.6"), "4.1": ("3.4.2", "2.29.52")}
-"""Spark's Hadoop, and the SDK that this Hadoop was built with; newer ones have the last."""
+_VERSIONS: Final = {"4.0": ("3.4.1", "2.29.52"), "4.1": ("3.4.2", "2.29.52")}
+"""Spark's Hadoop, and an SDK that suits it; newer Sparks have the last."""
 
 HADOOP, _SDK = _VERSIONS.get(_SPARK, ("3.5.0", "2.35.4"))
 """Hadoop's is that of PySpark's jars: S3A works with the Hadoop of its own version only."""
