@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import documented
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -41,27 +40,21 @@ def test_the_page_installs_what_it_needs():
 
 @pytest.mark.soak
 def test_every_step_prints_what_the_page_shows(starts_server, tmp_path):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ((command, printed),) = typed(SERVER)
-    process = subprocess.Popen(shlex.split(command), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-    with process as server:
-        assert server.stdout is not None
-        said = [server.stdout.readline().strip() for _ in printed]
+    assert shlex.split(command) == list(documented.SERVER)
+    with documented.shop_server(tmp_path) as said:
         for line, expected in zip(said, printed, strict=True):
             assert re.fullmatch(re.escape(expected).replace("…", ".+").replace(r"18\.6", r"[\d.]+"), line)
-        try:
-            for block in STEPS:
-                for step, lines in typed(block):
-                    done = subprocess.run(
-                        ["bash", "-c", step], cwd=tmp_path, env={**environment, "DB": said[-1]}, check=False,
-                        capture_output=True, text=True, timeout=PATIENCE_S,
-                    )  # fmt: skip
-                    assert done.returncode in {0, 1 if step == "pgbridge check" else 0}, (step, done.stderr[-2000:])
-                    missing = [line for line in lines if not shown(line, done.stdout)]
-                    assert missing == [], (step, done.stdout)
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+        environment = {**documented.environment(), "DB": said[-1]}
+        for block in STEPS:
+            for step, lines in typed(block):
+                done = subprocess.run(
+                    ["bash", "-c", step], cwd=tmp_path, env=environment, check=False,
+                    capture_output=True, text=True, timeout=PATIENCE_S,
+                )  # fmt: skip
+                assert done.returncode in {0, 1 if step == "pgbridge check" else 0}, (step, done.stderr[-2000:])
+                missing = [line for line in lines if not shown(line, done.stdout)]
+                assert missing == [], (step, done.stdout)
 
 
 def shown(line, output):

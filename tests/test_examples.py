@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from pgbridge.bridge.config import config
+from tests import documented
 from tests.test_images import ARGUMENTS, DOCKERFILE
 from tests.test_project import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
@@ -46,20 +48,12 @@ def test_a_notebook_is_without_output_and_is_python(notebook):
 @pytest.mark.soak
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(starts_server, tmp_path, notebook):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["pgbridge", "demo", "--server-only"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        _, connection = (server.stdout.readline().strip() for _ in range(2))
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", program(notebook)], cwd=tmp_path, env={**environment, "DB": connection},
-                check=False, capture_output=True, text=True, timeout=600,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr[-3000:]
-        finally:
-            server.terminate()
-        assert server.wait(30) == 0
+    with documented.shop_server(tmp_path) as (_, connection):
+        done = subprocess.run(
+            [sys.executable, "-c", program(notebook)], cwd=tmp_path, check=False, capture_output=True, text=True,
+            env={**documented.environment(), "DB": connection}, timeout=600,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 # --- the manifest -----------------------------------------------------------------------------------------------------

@@ -133,14 +133,11 @@ def run_demo(directory: Path, seconds: float) -> int:
         return EXIT_AT_ONCE
 
 
-def serve(tell: Callable[[str], None]) -> int:
+def serve(tell: Callable[[str], None]) -> None:
     """Run the demo's server with its shop, and nothing else, until a signal; it goes with all of its data.
 
     Args:
         tell: Gets a line once it runs, and the connection string; nothing before.
-
-    Returns:
-        The exit code: 0.
 
     Raises:
         BridgeError: The server cannot run here.
@@ -151,7 +148,6 @@ def serve(tell: Callable[[str], None]) -> int:
         tell(conninfo)
         while True:
             time.sleep(_PATIENCE_S)
-    return 0
 
 
 def _with_shop(server: EmbeddedPostgres) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,8 +27,23 @@ TRUNCATE = ord("T")
 """Only where every change is kept; else a TRUNCATE voids the changes before it."""
 COMMANDS: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE", TRUNCATE: "TRUNCATE"}
 """The operations as PostgreSQL's errors name them."""
-TAGS: Final = {command: tag for tag, command in COMMANDS.items()}
 NO_OLD, KEY_TUPLE, OLD_TUPLE = 0, ord("K"), ord("O")
+
+_TAGS: Final = {command: tag for tag, command in COMMANDS.items()}
+
+
+def kinds_of(commands: Iterable[str], old: pa.Array | pa.ChunkedArray) -> dict[str, Ints]:
+    """The columns `op` and `old` of changes.
+
+    Args:
+        commands: Their operations' names.
+        old: Their old images; NULL where there is none. Of one that is there, the kind is that of a key.
+    """
+    valid = old.is_valid().to_numpy(zero_copy_only=False)
+    return {
+        "op": np.array([_TAGS[command] for command in commands], np.int64),
+        "old": np.where(valid, KEY_TUPLE, NO_OLD).astype(np.int64),
+    }
 
 
 # --- Effects of one event each ----------------------------------------------------------------------------------------

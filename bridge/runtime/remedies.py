@@ -38,8 +38,10 @@ def install(extra: str) -> str:
     extras, wanted = [extra], []
     for each in extras:
         for requirement in (requirement for requirement, of in requirements if of == each):
-            others = _OTHER_EXTRAS.fullmatch(requirement)
-            (extras.extend(others[1].split(",")) if others else wanted.append(requirement))
+            if others := _OTHER_EXTRAS.fullmatch(requirement):
+                extras += others[1].split(",")  # the loop comes to them
+            else:
+                wanted.append(requirement)
     return f"pip install {shlex.join(wanted)}"
 
 

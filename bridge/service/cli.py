@@ -370,7 +370,10 @@ def demo(
     """
     from pgbridge.bridge.demo import show  # noqa: PLC0415 - the embedded server is an optional dependency
 
-    raise typer.Exit(show.serve(shared.echo) if server_only else show.run_demo(directory, seconds))
+    if server_only:
+        show.serve(shared.echo)
+    else:
+        raise typer.Exit(show.run_demo(directory, seconds))
 
 
 shared.add_epilogs(app)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -21,7 +20,7 @@ from pgbridge.bridge.source.flat import flat_schema
 from pgbridge.bridge.source.frame_schema import table_schema, tables_schema
 from pgbridge.bridge.source.options import SourceOptions, snapshot_options, stream_options
 from pgbridge.bridge.source.slot_stream import published_tables
-from pgbridge.bridge.source.stream_reader import UnlimitedStreamReader
+from pgbridge.bridge.source.stream_reader import HAS_LIMITS, UnlimitedStreamReader
 from pgbridge.bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
 from pgbridge.bridge.sync.table_reading import TableLock
 
@@ -136,7 +135,7 @@ class PgoutputSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads the changes."""
         options = stream_options(self.options)
-        if find_spec("pyspark.sql.streaming.datasource") is None:  # Spark 4.0 and 4.1
+        if not HAS_LIMITS:
             return UnlimitedStreamReader(options, schema)
         from pgbridge.bridge.source.limited import LimitedStreamReader  # noqa: PLC0415 - needs Spark 4.2
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION, UNCHANGED
-from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD, TAGS, moved_rows
+from pgbridge.bridge.effects.events import kinds_of, moved_rows
 from pgbridge.bridge.lake.schema import spark_schema, spark_type
 from pgbridge.bridge.runtime.errors import ConfigError
 
@@ -79,8 +79,7 @@ def _moved(
     key: Sequence[str],
 ) -> np.ndarray:
     """Mark the UPDATEs that change the key."""
-    tags = np.array([TAGS[operation] for operation in operations], np.int64)
-    kinds = np.where(batch.column(OLD).is_valid().to_numpy(zero_copy_only=False), KEY_TUPLE, NO_OLD)
+    kinds = kinds_of(operations, batch.column(OLD))
     columns = {f"{OLD}_{k}": old[name] for k, name in enumerate(key)}
     columns |= {f"{NEW}_{k}": new[name] for k, name in enumerate(key)}
-    return moved_rows(pa.table({"old": kinds, **columns}), tags, range(len(key)))
+    return moved_rows(pa.table({**kinds, **columns}), kinds["op"], range(len(key)))

@@ -52,6 +52,11 @@ _IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(
 """Before Spark 4.2 timestamps are in UTC without it."""
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema as Arrow has it, with timestamps in UTC."""
+    return to_arrow_schema(schema, **_IN_UTC)
+
+
 _AS_IT_WAS: Final = "leave out .schema(…), or give the schema of an earlier DataFrame of this format"
 
 
@@ -75,7 +80,7 @@ class ChangeSchema:
     def __init__(self, schema: StructType, table: str | None, *, flat: bool = False) -> None:
         self.table = table
         self.flat = flat
-        self.arrow: pa.Schema = to_arrow_schema(schema, **_IN_UTC)
+        self.arrow = arrow_schema(schema)
         self.with_images = self.arrow
         if flat:
             if tuple(schema.names[: len(FLAT_NAMES)]) != FLAT_NAMES:
@@ -86,7 +91,7 @@ class ChangeSchema:
                 )
             row = StructType(schema.fields[len(FLAT_NAMES) :])
             schema = StructType([*COMMON.fields, *_images(row)])
-            self.with_images = to_arrow_schema(schema, **_IN_UTC)
+            self.with_images = arrow_schema(schema)
         expected = [field.name for field in COMMON.fields] + (list(IMAGES) if table else [TABLE.name])
         names = schema.fieldNames()
         if names[: len(expected)] != expected or (table is not None and len(names) > len(expected)):

@@ -22,12 +22,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
 from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, POSITION_NAMES, UNCHANGED
-from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD, TAGS
+from pgbridge.bridge.effects.events import kinds_of
 from pgbridge.bridge.effects.net_effect import NetEffect, net_effect
 from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
 from pgbridge.bridge.lake.commit.merge import Clauses, left_none
 from pgbridge.bridge.lake.schema import has_variant, table_properties
 from pgbridge.bridge.runtime.errors import ConfigError, TargetError
+from pgbridge.bridge.source.frame_schema import arrow_schema
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS
 from pgbridge.bridge.targets.location import quoted, sql_name
 from pgbridge.bridge.targets.target import TargetColumn, holds
@@ -95,7 +96,8 @@ class MergeInto:
         application = self.application or _query_of(spark)
         if batch_id == 0:
             self._refuse_followed(spark, application)
-        changes, truncated = _changes(batch, rows, self.key)
+        key = tuple(rows.names.index(name) for name in self.key)
+        changes, truncated = _changes(batch, rows, key)
         if not (len(changes) or truncated):
             return
         types = [changes.schema.field(f"new_{i}").type for i in range(len(rows))]
@@ -103,8 +105,8 @@ class MergeInto:
             TargetColumn(name, ColumnType(0, -1, arrow, binary=False, kind=Kind.OPAQUE))
             for name, arrow in zip(rows.names, types, strict=True)
         )
-        keyed = KeyedTarget(self.path, self.path, columns, _positions(rows, self.key), overwrite=True)
-        effect = net_effect(changes, keyed.key)
+        keyed = KeyedTarget(self.path, self.path, columns, key, overwrite=True)
+        effect = net_effect(changes, key)
         if not effect.clear:
             raise TargetError(
                 f"{self!r}: the changes of batch {batch_id} do not follow from each other",
@@ -115,7 +117,7 @@ class MergeInto:
             "spark.databricks.delta.write.txnVersion": str(batch_id),
             "spark.databricks.delta.commitInfo.userMetadata": json.dumps({_MARK: [application, batch_id]}),
         }
-        self._fit_columns(spark, rows, changes)  # its commits are without the stamp
+        self._fit_columns(spark, rows)  # its commits are without the stamp
         with settings(spark, {**MICROSECONDS, **stamp}):
             if truncated:
                 self._overwrite(spark, effect, keyed, rows)
@@ -133,15 +135,15 @@ class MergeInto:
                 hint=_AGAIN,
             )
 
-    def _fit_columns(self, spark: SparkSession, rows: StructType, changes: pa.Table) -> None:
+    def _fit_columns(self, spark: SparkSession, rows: StructType) -> None:
         """Add columns that the table lacks, and refuse those that do not hold the values."""
-        table = spark.sql(f"SELECT * FROM {sql_name(self.path)}").limit(0)
-        if has_variant(table.schema):
+        table = spark.sql(f"SELECT * FROM {sql_name(self.path)}").schema
+        if has_variant(table):
             raise ConfigError(f"{self.path} has a column of VARIANT", hint="use the daemon, which keeps such columns")
-        here = {field.name.casefold(): field.type for field in table.toArrow().schema}
-        for i, field in enumerate(rows):
-            arrow = changes.schema.field(f"new_{i}").type
-            if not holds(here.get(field.name.casefold(), arrow), arrow):
+        here = {field.name.casefold(): field for field in table}
+        for field in rows:
+            there = here.get(field.name.casefold(), field)
+            if not holds(*(arrow_schema(StructType([either])).types[0] for either in (there, field))):
                 raise ConfigError(
                     f'column "{field.name}" is {field.dataType.simpleString()} now, which the column of {self.path} '
                     "does not hold",
@@ -230,11 +232,7 @@ def _row_type(schema: StructType, key: Sequence[str]) -> StructType:
     return rows
 
 
-def _positions(rows: StructType, key: Sequence[str]) -> tuple[int, ...]:
-    return tuple(rows.names.index(name) for name in key)
-
-
-def _changes(batch: DataFrame, rows: StructType, key: Sequence[str]) -> tuple[pa.Table, bool]:
+def _changes(batch: DataFrame, rows: StructType, key: Sequence[int]) -> tuple[pa.Table, bool]:
     """A batch's changes as `bridge.effects` has them, in their order; and whether the table was emptied before."""
     table = batch.select(OPERATION, "commit_lsn", "ordinal", OLD, NEW, UNCHANGED).toArrow()
     table = table.sort_by([("commit_lsn", "ascending"), ("ordinal", "ascending")])
@@ -242,17 +240,15 @@ def _changes(batch: DataFrame, rows: StructType, key: Sequence[str]) -> tuple[pa
     truncates = np.flatnonzero(commands == "TRUNCATE")
     if len(truncates):
         table, commands = table.slice(truncates[-1] + 1), commands[truncates[-1] + 1 :]
-    columns: dict[str, Any] = {
-        "op": np.array([TAGS[command] for command in commands], np.uint8),
-        "old": np.where(table[OLD].is_valid().to_numpy(), KEY_TUPLE, NO_OLD).astype(np.uint8),
-    }
-    for kind, positions in ((NEW, range(len(rows))), (OLD, _positions(rows, key))):
+    columns: dict[str, Any] = dict(kinds_of(commands, table[OLD]))
+    for kind, positions in ((NEW, range(len(rows))), (OLD, key)):
         values = table[kind].flatten()
         columns |= {f"{kind}_{i}": values[i] for i in positions}
-        for name, i in zip(rows.names, range(len(rows)), strict=True):
-            if name in key and pc.any(pc.and_(table[kind].is_valid(), values[i].is_null())).as_py():
+        for i in key:
+            if pc.any(pc.and_(table[kind].is_valid(), values[i].is_null())).as_py():
                 raise TargetError(
-                    f'a change has no value of "{name}", a column of the key {", ".join(key)}',
+                    f'a change has no value of "{rows.names[i]}", a column of the key '
+                    f"{', '.join(rows.names[k] for k in key)}",
                     hint="the key must be the table's replica identity, or its primary key with REPLICA IDENTITY FULL; "
                     f"if it was altered, {_AGAIN}",
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from delta.tables import DeltaTable
@@ -18,6 +17,7 @@ from pgbridge.bridge.source.merge import MICROSECONDS, merge_into, settings
 from pgbridge.bridge.source.options import stream_options
 from pgbridge.bridge.source.register import register
 from pgbridge.bridge.source.slot_stream import AFRESH, published_tables
+from pgbridge.bridge.source.stream_reader import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,8 +80,7 @@ class Stream:
         """
         merge = merge_into(path, key=self._key())
         self.copy_to(path)
-        limited = find_spec("pyspark.sql.streaming.datasource") is not None
-        of_batch = {"maxBytesPerTrigger": _BATCH_BYTES} if limited else {}
+        of_batch = {"maxBytesPerTrigger": _BATCH_BYTES} if HAS_LIMITS else {}
         changes = Stream(self.spark, {**of_batch, **self.options}).changes
         writer = changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
         return (writer.trigger(**trigger) if trigger else writer).start()

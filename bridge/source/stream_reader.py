@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pgbridge.protocol.lsn import Lsn
+
+HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether this Spark, 4.2 or later, says where a batch starts, and how large it may be."""
 
 _MEMORY_BYTES: Final = 64 << 20  # of an executor's task; as logical_decoding_work_mem, more of a transaction is spooled
 _LIMITS: Final = BatchLimits(50_000, 32 << 20, 0)

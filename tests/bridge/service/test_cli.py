@@ -207,7 +207,7 @@ def test_demo(pgbridge, monkeypatch):
         started.append((directory, seconds))
         return 3
 
-    show = SimpleNamespace(run_demo=run_demo, serve=lambda tell: tell("a connection string") or 0)
+    show = SimpleNamespace(run_demo=run_demo, serve=lambda tell: tell("a connection string"))
     monkeypatch.setattr("pgbridge.bridge.demo.show", show, raising=False)
     monkeypatch.setitem(sys.modules, "pgbridge.bridge.demo.show", show)
     assert pgbridge("demo", "--directory", "x", "--seconds", "5").code == 3
