@@ -78,9 +78,9 @@ def told(text: str, sources: frozenset[str]) -> bool:
 
 
 def printed(renderable: object) -> list[str]:
-    """What a command prints where the output is no terminal: 80 columns."""
+    """What a command prints on a terminal of 80 columns."""
     output = io.StringIO()
-    Console(file=output, width=80).print(renderable)
+    Console(file=output, width=80, force_terminal=True, color_system=None).print(renderable, crop=False)
     return [line.rstrip() for line in output.getvalue().rstrip().splitlines()]
 
 

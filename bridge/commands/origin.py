@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.catalog.lock import STOP_FIRST, locked
@@ -16,6 +15,7 @@ from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot
 from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import BridgeError, PublisherError, SkipError, StateError
+from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
@@ -50,11 +50,9 @@ def collect(subscriptions: Iterable[Subscription], catalog: Catalog) -> dict[str
     return {"origins": origins}
 
 
-def render(document: dict[str, Any]) -> Table:
+def render(document: dict[str, Any]) -> Listing:
     """Render the document as a table."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("subscription", "external_id", "remote_lsn", "batch under way"):
-        table.add_column(heading, overflow="fold")
+    table = Listing("subscription", "external_id", "remote_lsn", "batch under way")
     for entry in document["origins"]:
         batch = entry["batch"]
         begun = f"{batch['start_lsn']} to {batch['end_lsn']}" if batch else "-"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.config.each_subscription import each
@@ -15,6 +14,7 @@ from pgbridge.bridge.publication.publication import ACTIONS, DML, Publication, r
 from pgbridge.bridge.receive.publications import apply_publications, read_publications
 from pgbridge.bridge.receive.publisher import Publisher, missing_message
 from pgbridge.bridge.runtime.errors import BridgeError, PublisherError
+from pgbridge.bridge.runtime.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -138,9 +138,7 @@ def _publisher(subscription: Subscription) -> Publisher:
 
 def render(document: dict[str, Any]) -> RenderableType:
     """Render the document: a table of targets, then errors, warnings and notes."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("table", "publications", "actions", "row filter", "columns", "partitions"):
-        table.add_column(heading, overflow="fold")
+    table = Listing("table", "publications", "actions", "row filter", "columns", "partitions")
     problems = Text()
     for item in document["subscriptions"]:
         for target in item["targets"]:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.catalog.catalog_rows import CopyRow
 from pgbridge.bridge.commands.state import opened
-from pgbridge.bridge.monitor.document import StatusDocument, collect
+from pgbridge.bridge.monitor.document import StatusDocument, SubscriptionStatus, collect
 from pgbridge.bridge.publication.differences import KINDS
 from pgbridge.bridge.receive.slot_watch import ServerSlots
 from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.runtime.supervisor import interruptible
 from pgbridge.protocol.lsn import Lsn
 
@@ -50,31 +50,44 @@ def render(document: StatusDocument) -> RenderableType:
     return Group(overview(document, lsns), Text(), tables(document), problems(document))
 
 
-def overview(document: StatusDocument, lsns: Sequence[str], *, watched: bool = False) -> Table:
-    """Render the subscriptions with some of their LSNs; watched, also their rate, and how many tables follow."""
-    rendered = Table(box=None, pad_edge=False)
-    # On a narrow screen names wrap, LSNs do not; 80 columns hold usual ones.
-    rendered.add_column("\nsubscription", min_width=8, overflow="fold")
-    for heading in ("state", *lsns):
-        rendered.add_column(_TWO_LINES.get(heading, f"\n{heading}"), no_wrap=True)
-    for heading in ("lag", *(["applied", "follow"] if watched else []), "errors"):
-        rendered.add_column(f"\n{heading}", no_wrap=True, justify="right")
+def overview(document: StatusDocument, lsns: Sequence[str], *, watched: bool = False) -> Listing:
+    """Render the subscriptions with some of their LSNs; watched, also their rate, and how many tables follow.
+
+    Watched, the LSNs come last: a narrow screen cuts them.
+    """
+    told = ["lag", "errors", *(["applied", "follow"] if watched else [])]
+    headings = ["subscription", "state", *told, *lsns] if watched else ["subscription", "state", *lsns, *told]
+    rendered = Listing(*(_TWO_LINES.get(heading, f"\n{heading}") for heading in headings))
+    for heading, column in zip(headings, rendered.columns, strict=True):
+        column.no_wrap, column.justify = True, "right" if heading in told else "left"
     for status in document["subscriptions"]:
-        values: dict[str, Any] = {**status}
-        cells = [values["name"], values["state"], *(values[key] or "-" for key in lsns), size_text(status["lag_bytes"])]
+        values: dict[str, Any] = {key: value if value is not None else "-" for key, value in status.items()}
+        values |= {
+            "subscription": status["name"],
+            "lag": size_text(status["lag_bytes"]),
+            "errors": _errors_text(status),
+        }
         if watched:
             rate = values["applied_bytes_per_s"]
             following = sum(table["state"] in "sr" for table in status["tables"])
-            cells += ["-" if rate is None else f"{size_text(rate)}/s", f"{following}/{len(status['tables'])}"]
-        rendered.add_row(*map(cell, (*cells, str(status["apply_error_count"] + status["sync_error_count"]))))
+            values["applied"] = rate if rate == "-" else f"{size_text(rate)}/s"
+            values["follow"] = f"{following}/{len(status['tables'])}"
+        rendered.add_row(*(cell(values[heading]) for heading in headings))
     return rendered
 
 
-def tables(document: StatusDocument, states: str = "idfsr") -> Table:
+def _errors_text(status: SubscriptionStatus) -> str:
+    """How many errors there have been; in brackets where none of them lasts."""
+    count = status["apply_error_count"] + status["sync_error_count"]
+    lasts = any(problem["kind"] in {"apply", "sync", "waits"} for problem in status["problems"])
+    return str(count) if lasts or not count else f"({count})"
+
+
+def tables(document: StatusDocument, states: str = "idfsr") -> Listing:
     """Render the Delta tables in some of the states."""
-    rendered = Table(box=None, pad_edge=False)
-    for heading in ("table", "state", "Delta table"):
-        rendered.add_column(heading, overflow="fold")
+    rendered = Listing("table", "state", "Delta table")
+    for column in rendered.columns:
+        column.no_wrap = True
     for status in document["subscriptions"]:
         waiting = {problem["relation"] for problem in status["problems"] if problem["kind"] == "waits"}
         differing = {problem["relation"] for problem in status["problems"] if problem["kind"] in KINDS}
@@ -229,7 +242,7 @@ def _shower(console: Console, stack: ExitStack) -> Callable[[Look], None]:
     plain = Console(force_terminal=False, color_system=None)  # whatever the environment says of colours
 
     def write(look: Look) -> None:
-        plain.print(frame(look, None if "error" in look else look))
+        plain.print(frame(look, None if "error" in look else look), crop=False)
         plain.print()
         sys.stdout.flush()
 

@@ -65,6 +65,9 @@ def _shown(match: re.Match[str]) -> str:
 
 # --- The log ----------------------------------------------------------------------------------------------------------
 
+COPY_PROGRESS: Final = "table copy progress"
+"""An event that a terminal does not get: it has a bar for each copy."""
+
 _QUOTED: Final = frozenset(" \t\r\n=\"'")
 """A value with one of these has quotes on a terminal, and there its control characters are escaped."""
 
@@ -80,7 +83,12 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO) -> Non
     if stream.isatty():
         # The default formatter shows local variables, among them connection strings with passwords.
         renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        tail: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, _printable, renderer]
+        tail: list[structlog.typing.Processor] = [
+            _without_progress,
+            structlog.processors.format_exc_info,
+            _printable,
+            renderer,
+        ]
     else:
         renderer = structlog.processors.JSONRenderer(default=str)
         tail = [structlog.processors.format_exc_info, renderer]
@@ -134,6 +142,12 @@ def get(subscription: str | None = None) -> structlog.typing.FilteringBoundLogge
     """Return a logger, bound to the subscription's name if one is given."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger.bind(subscription=subscription) if subscription else logger
+
+
+def _without_progress(_logger: object, _method: str, event: EventDict) -> EventDict:
+    if event["event"] == COPY_PROGRESS:
+        raise structlog.DropEvent
+    return event
 
 
 def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -59,11 +59,17 @@ def print_document(
     as_json: bool,
     soft_wrap: bool = False,
 ) -> None:
-    """Print a command's document, as JSON or as `render` shows it."""
+    """Print a command's document, as JSON or as `render` shows it; only on a terminal its lines wrap.
+
+    Args:
+        soft_wrap: Not there either: what it has is to be copied as it stands.
+    """
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:
-        Console().print(render(log.printable_document(document)), soft_wrap=soft_wrap)
+        console = Console()
+        soft_wrap = soft_wrap or not console.is_terminal
+        console.print(render(log.printable_document(document)), soft_wrap=soft_wrap, crop=False)
 
 
 _WRONG: Final = "the command line or the configuration file is wrong, and nothing was started or changed"

@@ -96,6 +96,7 @@ class Daemon:
         self._deaths: list[float] = []
         self._warm_up: WarmUp | None = None
         self._done = False
+        self._started_s = time.monotonic()
         self._spark_state = "starting"
         self._restarts = 0
         self._watch = SlotWatch(self._with_slots)
@@ -155,7 +156,8 @@ class Daemon:
                     self._wait_to_start(self._bury(lost))
             finally:
                 catalog.close()
-        self._log.info("stopped", failed=sorted(self._failed), signal=self._signals.name)
+        told = {"failed": ", ".join(sorted(self._failed)), "signal": self._signals.name}
+        self._log.info("stopped", **{key: value for key, value in told.items() if value})
         if self._taken_over and not self._stopping:
             raise next(iter(self._taken_over.values()))
         return 1 if self._failed and self._until_caught_up else 0
@@ -459,7 +461,11 @@ class Daemon:
             del self._workers[name]
             outdated = name in self._outdated
             self._outdated.discard(name)
-            if worker.error is None or self._driver.lost() is not None or outdated:
+            if self._driver.lost() is not None or outdated:
+                continue
+            if worker.error is None:
+                if self._until_caught_up and not self._stopping and not worker.disabled:
+                    self._tell_caught_up(name)
                 continue
             if isinstance(worker.error, errors.TakenOver):
                 self._taken_over[name] = worker.error
@@ -475,6 +481,13 @@ class Daemon:
                     exc_info=worker.error,
                 )
                 self._again[name] = time.monotonic() + _AGAIN_S, self._wanted(name)
+
+    def _tell_caught_up(self, name: str) -> None:
+        with suppress(errors.StateError):  # the catalog cannot be used now
+            if (catalog := self._catalog) is not None and (lsn := catalog.remote_lsn(name)) is not None:
+                seconds = round(time.monotonic() - self._started_s, 1)
+                ready = len(catalog.rels(name))
+                self._log.info("caught up", subscription=name, remote_lsn=str(lsn), tables=ready, seconds=seconds)
 
     def _end(self, catalog: Catalog) -> None:
         if self._bars is not None:

@@ -8,7 +8,6 @@ from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.catalog import commits
@@ -16,6 +15,7 @@ from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.lake.location import read_table
 from pgbridge.bridge.runtime.errors import BridgeError, ConfigError, TargetError
+from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.snapshots import point_in_time
 from pgbridge.bridge.spark.session import command_session, told
 from pgbridge.bridge.targets.location import quoted
@@ -207,11 +207,9 @@ def _check_catalog(spark: SparkSession, views: str) -> None:
         )
 
 
-def render(document: dict[str, Any]) -> Table:
+def render(document: dict[str, Any]) -> Listing:
     """Render the document as a table."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("subscription", "lsn", "committed (UTC)", "table", "version", "Delta table"):
-        table.add_column(heading, overflow="fold")
+    table = Listing("subscription", "lsn", "committed (UTC)", "table", "version", "Delta table")
     for entry in document["snapshots"]:
         if "error" in entry:
             table.add_row(*map(Text, (entry["subscription"], "-", "-", "-", "-", entry["error"])))

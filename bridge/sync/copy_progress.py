@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pgbridge.bridge.catalog import catalog_rows, notes
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.runtime.errors import BridgeError, SyncError
+from pgbridge.bridge.runtime.log import COPY_PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -231,7 +232,7 @@ class CopyMonitor:
 
     def _log_progress(self, row: catalog_rows.CopyRow) -> None:
         self._log.info(
-            "table copy progress",
+            COPY_PROGRESS,
             relation=row.qualified_name,
             rows=row.rows,
             bytes=row.bytes,

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, 
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.apply.published import Published
@@ -20,6 +19,7 @@ from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.spark.launch import Launch
 from pgbridge.bridge.spark.session import command_session, driver_of, told
 from pgbridge.bridge.sync.table_reading import Pace
@@ -221,9 +221,8 @@ def render(document: dict[str, Any]) -> RenderableType:
         if "error" in entry:
             parts.append(Text(f"{entry['subscription']}: not verified: {entry['error']}"))
             continue
-        table = Table(box=None, pad_edge=False)
-        for title, justify in (("table", "left"), ("rows", "right"), ("equal", "left")):
-            table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]  # two literals
+        table = Listing("table", "rows", "equal")
+        table.columns[1].justify = "right"
         for verified in entry["tables"]:
             table.add_row(Text(verified["relation"]), f"{verified['rows']:,}", Text(_said(verified)))
         parts += [Text(f"{entry['subscription']}: as of {entry['lsn']}"), table]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from pgbridge.bridge.catalog.verified import Begun, VerifiedRow, rows
+from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.verify.comparison import counts, said
 from pgbridge.protocol.lsn import INVALID, Lsn
 
@@ -167,9 +167,7 @@ def render(document: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = []
     for entry in document["subscriptions"]:
         every = f"every {entry['every_h']:g} hours" if entry["every_h"] else "by hand only: workers.verify_every_h = 0"
-        table = Table(box=None, pad_edge=False)
-        for title in ("table", "equal until", "last found", "next"):
-            table.add_column(title, overflow="fold")
+        table = Listing("table", "equal until", "last found", "next")
         for each in entry["tables"]:
             table.add_row(Text(each["relation"]), each["verified_until"] or "", Text(_last(each)), _next(entry, each))
         parts += [Text(f"{entry['subscription']}: {every}"), table]

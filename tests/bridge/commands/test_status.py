@@ -33,7 +33,7 @@ def shop(tmp_path):
 def shown(document: Any, width: int = 200) -> str:
     """What a terminal of that width shows."""
     stream = io.StringIO()
-    Console(file=stream, width=width).print(render(document))
+    Console(file=stream, width=width, force_terminal=True, color_system=None).print(render(document), crop=False)
     return stream.getvalue()
 
 
@@ -60,13 +60,13 @@ def test_shows_everything(document):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_lsn_is_cut(document, width):
-    """On a usual terminal; a long name is broken instead."""
+    """Nor is a name broken: a row goes on beyond a narrow terminal's edge."""
     document["subscriptions"][0]["name"] = "a_subscription_with_quite_a_long_name"
     text = shown(document, width)
     for part in ("16/B374D840", "16/B374D848", "16/B374D83F", "121 kB", "streaming", "errors"):
         assert part in text
     assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width
+    assert document["subscriptions"][0]["name"] in text
 
 
 def test_names_are_shown_as_they_are(document):

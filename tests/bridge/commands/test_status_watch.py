@@ -116,9 +116,9 @@ def test_rates(file, monkeypatch):
 def test_all_of_a_subscription():
     lines = shown(look(status(tables=[table("public.a", "r"), table("public.b", "i")]))).splitlines()
     assert lines[0] == "2026-01-02T12:00:00.000+00:00  the daemon runs  (Ctrl-C ends)"
-    heads = ["subscription", "state", "remote_lsn", "flush_lsn", "lag", "applied", "follow", "errors"]
+    heads = ["subscription", "state", "lag", "errors", "applied", "follow", "remote_lsn", "flush_lsn"]
     assert lines[2].split() == heads
-    values = ["shop", "streaming", "16/B374D848", "16/B374D83F", "121", "kB", "20", "MB/s", "1/2", "3"]
+    values = ["shop", "streaming", "121", "kB", "(3)", "20", "MB/s", "1/2", "16/B374D848", "16/B374D83F"]
     assert lines[3].split() == values
     assert len(lines) == 4
 
@@ -128,7 +128,14 @@ def test_what_is_not_known_is_a_dash():
         look(status(remote_lsn=None, confirmed_flush_lsn=None, lag_bytes=None, applied_bytes_per_s=None), running=False)
     )
     assert "  no daemon runs  " in text
-    assert text.splitlines()[3].split() == ["shop", "streaming", "-", "-", "-", "-", "0/0", "3"]
+    assert text.splitlines()[3].split() == ["shop", "streaming", "-", "(3)", "-", "0/0", "-", "-"]
+
+
+def test_a_narrow_screen_cuts_positions():
+    """What says whether all is well stays."""
+    lines = shown(look(status(problems=[problem("apply", "no", "problem")])), width=50).splitlines()
+    assert lines[2].split() == ["subscription", "state", "lag", "errors", "applied"]
+    assert lines[3].split() == ["shop", "streaming", "121", "kB", "3", "20", "MB/s"]
 
 
 def test_problems_and_the_copies_under_way():

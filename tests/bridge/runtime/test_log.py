@@ -122,6 +122,14 @@ def test_terminal_is_for_people():
     assert not line.startswith("{")
 
 
+@pytest.mark.parametrize(("stream", "lines"), [(Terminal(), 1), (io.StringIO(), 2)], ids=["terminal", "file"])
+def test_a_terminal_has_bars_in_place_of_the_progress_of_copies(stream, lines):
+    log.configure(stream)
+    log.get("shop").info(log.COPY_PROGRESS, rows=3)
+    log.get("shop").info("table copy finished")
+    assert len(stream.getvalue().splitlines()) == lines
+
+
 def test_terminal_is_not_ordered_about():
     """A server's names and messages are shown; an event is a line, but for a trace."""
     stream = Terminal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.check.finding import passed
 from pgbridge.bridge.config.config import Config, Subscription
 from pgbridge.bridge.runtime import process, threads
@@ -236,6 +238,23 @@ def test_no_thread_ends_unseen(supervised, capsys):
     wait_until(lambda: DyingWorker.lives == 3, 10)
     assert daemon._failed == set()
     assert "a subscription's worker ended unexpectedly" in capsys.readouterr().out
+
+
+def test_a_run_that_has_caught_up_says_where(supervised, capsys):
+    daemon, thread = supervised
+    daemon._until_caught_up = True
+    DyingWorker.ends = [(None, False)]
+    with closing(Catalog(catalog_path(daemon._config.state_dir))) as catalog:
+        daemon._catalog = catalog
+        catalog.create_origin("sub", Lsn(0x14C0378), "abc", [RelRow("public", "t", "r", Lsn(1), "/lake/t")])
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "caught up" in line]
+        said = re.sub(r"\x1b\[\d*m", "", line)
+        assert re.search(r"remote_lsn=0/14C0378 seconds=\d+\.\d subscription=sub tables=1$", said)
+        daemon._tell_caught_up("another")
+        assert capsys.readouterr().out == ""
 
 
 def test_what_needs_a_hand_waits_for_it(supervised):
