@@ -217,7 +217,7 @@ def test_init(page, tmp_path, monkeypatch):
         (RUNNING, "disable shop_pub"),
         (ERRORS, "skip shop_pub --lsn 0/2F52788"),
         (COPYING, "refresh shop_pub"),
-        (SCHEMA_CHANGES, "refresh shop --resync public.events"),
+        (SCHEMA_CHANGES, "refresh shop_pub --resync public.events"),
     ],
 )
 def test_answers(page, command):

@@ -146,7 +146,9 @@ class StreamError(PublisherError):
         retry: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, retry=retry)
-        self.sqlstate, self.after, self.finish_lsn = sqlstate, after, finish_lsn
+        self.sqlstate: str = sqlstate
+        self.after: Lsn = after
+        self.finish_lsn: Lsn | None = finish_lsn
 
 
 class SkipError(BridgeError):

@@ -42,9 +42,9 @@ class Snapshot(Mapping[str, "DataFrame"]):
         self._lsn = point.lsn
         self._tables = {table.qualified_name: table for table in point.tables}
         self._versions: dict[str, int] = {}
-        self.subscription = point.subscription
-        self.lsn = str(point.lsn)
-        self.commit_time = point.commit_time
+        self.subscription: str = point.subscription
+        self.lsn: str = str(point.lsn)
+        self.commit_time: dt.datetime = point.commit_time
 
     def version(self, table: str) -> int:
         """The Delta version of a table.

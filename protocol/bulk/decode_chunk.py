@@ -232,7 +232,8 @@ class Tuples:
         self._owners = owners
         self._ends = chunk.ends[owners]
         self.unheld: pa.Array | None = None
-        self.positions = self._following = positions + _HEADER_BYTES
+        self._following = positions + _HEADER_BYTES
+        self.positions: Ints = self._following
         chunk.check(self.positions <= self._ends, owners, positions, "the message ends in its tuple's header")
         counts = numbers_at(chunk.data, positions, "u2", 1)
         chunk.check(counts == columns, owners, positions, f"expected a tuple of {columns} columns")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class ChunkedMessages:
     def __init__(self, messages: Sequence[bytes] = ()) -> None:
         self._chunks: list[MessageArray] = []
         self._ends: list[int] = []  # number of messages up to the end of each chunk
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         if messages:
             self.extend(MessageArray.of(messages))
 
@@ -148,7 +148,7 @@ class ChunkedMessages:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChunkedMessages) and self.messages() == other.messages()
 
-    __hash__ = None  # type: ignore[assignment]  # it grows
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # it grows
 
     def __repr__(self) -> str:
         return f"ChunkedMessages({self.messages()})"

@@ -36,8 +36,8 @@ class Reader:
     def __init__(self, data: bytes | memoryview, tag: str, offset: int = 0) -> None:
         # bytes has find(), and its slices outlive the receive buffer; for bytes this copies nothing.
         self._data = bytes(data)
-        self.tag = tag
-        self.offset = offset
+        self.tag: str = tag
+        self.offset: int = offset
 
     @property
     def remaining(self) -> int:
@@ -128,7 +128,7 @@ class Writer:
 
     def __init__(self, tag: str, start: bytes = b"") -> None:
         self._out = bytearray(start)
-        self.tag = tag
+        self.tag: str = tag
 
     def getvalue(self) -> bytes:
         """Return what was written."""

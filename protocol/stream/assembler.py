@@ -74,10 +74,10 @@ class TransactionAssembler:
     """
 
     def __init__(self, prepared: Iterable[Transaction] = ()) -> None:
-        self.state = State.IDLE
+        self.state: State = State.IDLE
         self.open: Transaction | None = None
         self.streamed: dict[int, Transaction] = {}
-        self.prepared = {transaction.gid: transaction for transaction in prepared}
+        self.prepared: dict[str | None, Transaction] = {transaction.gid: transaction for transaction in prepared}
         self._relations = RelationCache()
         # The server has announced these relations' definitions, but the transactions handed over so far, taken in
         # order, may tell another one: the next transaction carries the right one.

@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     def __init__(self, label: str, arrow: pa.DataType | None, names: str = "") -> None:
         self.label = label
         self.arrow = arrow
-        self.names = names.split()
+        self.names: list[str] = names.split()
 
     BOOL = "bool", pa.bool_(), "bool"
     INT2 = "int2", pa.int16(), "int2"

@@ -40,7 +40,7 @@ class BadValueError(Exception):
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(index, reason)
-        self.index = int(index)
+        self.index: int = int(index)
         self.reason = reason
 
     def __str__(self) -> str:

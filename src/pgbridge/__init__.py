@@ -2,8 +2,8 @@
 
 `python -m pgbridge` is the command line, `pgbridge.session` starts Spark with Delta as the daemon does, `Subscription`
 gives a function the committed transactions as Spark DataFrames, and `register` and `export_snapshot` are the Spark data
-source "pgoutput". The names in `__all__` are stable. In a wheel the folders `bridge`, `protocol` and `sql` are inside
-this package; `hatch_build.py` says why and how.
+source "pgoutput". The names in `__all__` are stable. In a checkout the folders `bridge`, `protocol` and `sql` are links
+to those of its top level; docs/decisions/package.md says why.
 """
 
 import importlib
