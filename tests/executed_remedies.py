@@ -17,6 +17,7 @@ _IDENTITY = "bridge/sync/test_start.py::test_tables_without_an_identity_are_name
 _LETS_IN = "bridge/receive/test_connection.py::test_what_the_hint_says_lets_the_role_in"
 _MISSING = "remedies/test_on_a_server.py::test_publications_that_do_not_exist"
 _MODES = "remedies/test_on_this_machine.py::test_modes_that_a_table_cannot_have"
+_NO_TABLE = "remedies/test_of_a_subscription.py::test_a_publication_that_does_not_exist"
 _NOT_REPLAYED = "remedies/test_of_a_subscription.py::test_a_transaction_that_cannot_be_replayed"
 _NOT_SUBSCRIBED = "faults/test_runbook.py::test_a_published_table_is_not_subscribed"
 _READABLE = "bridge/check/test_tables.py::test_the_statements_let_the_role_read"
@@ -77,7 +78,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "chmod 600": "bridge/check/test_machine.py::test_the_command_against_it_is_quoted",
     },
     "check/server.py": {
-        "pgbridge check --sql": "bridge/check/test_report.py::test_the_script_without_a_server",
+        "{remedies.check(": "bridge/check/test_report.py::test_the_script_without_a_server",
         "ALTER ROLE {quoted_name(facts.role)} PASSWORD": _BADLY,
         "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'": _BADLY,
         "ALTER SYSTEM SET {subject}": _BADLY,
@@ -106,9 +107,9 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to remove it": _ADDED,
     },
     "commands/wait.py": {
-        "run: pgbridge enable": _COMMANDS,
+        "run: {remedies.enable(": _COMMANDS,
         "no daemon runs": _COMMANDS,
-        "see pgbridge status": _COMMANDS,
+        "see {remedies.status()}": _COMMANDS,
     },
     "config/config.py": {
         "write one with": "remedies/test_on_this_machine.py::test_no_configuration",
@@ -148,7 +149,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     },
     "monitor/document.py": {
         "to skip the transaction, run": "faults/test_runbook.py::test_a_transaction_cannot_be_applied",
-        "to let it run again, run": "remedies/test_of_a_subscription.py::test_a_subscription_that_is_disabled",
+        "to let it run, run": "remedies/test_of_a_subscription.py::test_a_subscription_that_is_disabled",
+        "{remedies.of_no_table(": _NO_TABLE,
     },
     "monitor/server.py": {
         "chmod 600": "bridge/monitor/test_server_access.py::test_a_token_file",
@@ -214,6 +216,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     },
     "service/daemon.py": {
         "set a lower": "remedies/test_on_this_machine.py::test_memory_that_is_not_there",
+        "{remedies.of_no_table(": _NO_TABLE,
     },
     "service/replay.py": {
         "skip one first": "remedies/test_on_this_machine.py::test_a_replay_of_what_was_not_skipped",
@@ -261,11 +264,14 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "set unrepresentable": _UNHELD,
         "run in Spark: ALTER TABLE": "bridge/targets/test_target.py::test_the_printed_statement_adds_what_is_missing",
     },
+    "verify/command.py": {
+        "{remedies.of_no_table(": _NO_TABLE,
+    },
     "verify/verifier.py": {
         "{remedies.of_difference(": "bridge/verify/test_verifier.py::test_a_delta_table_differs",
     },
     "verify/verification.py": {
-        "see pgbridge status": "remedies/test_of_a_subscription.py::test_a_lag_that_verify_does_not_wait_for",
+        "see {remedies.status()}": "remedies/test_of_a_subscription.py::test_a_lag_that_verify_does_not_wait_for",
     },
 }
 

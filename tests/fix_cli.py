@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.service import cli
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration_file():
+    """A command that was run in this process has remedies name its file."""
+    yield
+    remedies.use(remedies.DEFAULT_FILE)
 
 
 @pytest.fixture

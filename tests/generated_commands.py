@@ -51,9 +51,9 @@ Each command's arguments, options, exit codes and an example, as the help of the
 
 Without `--config FILE` a command reads `./pgbridge.toml`. `pgbridge --version` shows the version.
 
-`check`, `reload`, `status`, `publications`, `enable`, `disable`, `skip`, `refresh`, `resync`, `drop` and `origin` work
-whether or not the daemon runs, and start no Spark. `snapshot` and `verify` start a Spark of their own, beside the
-daemon's. `recover`, `replay`, `verify --repair`, `origin --advance` and `--upgraded` want the daemon
+`check`, `reload`, `status`, `publications`, `enable`, `disable`, `skip`, `refresh`, `resync`, `drop`, `wait` and
+`origin` work whether or not the daemon runs, and start no Spark. `snapshot` and `verify` start a Spark of their own,
+beside the daemon's. `recover`, `replay`, `verify --repair`, `origin --advance` and `--upgraded` want the daemon
 stopped.
 
 ## Exit codes

@@ -60,12 +60,19 @@ CALLS: Final = {
     "replay": remedies.replay("shop", "0/18"),
     "resync": remedies.resync("shop", "public.t", "s.b c"),
     "row_condition": "",
-    "run": remedies.run(Path("my config.toml")),
+    "run": remedies.run(),
     "show_skipped": remedies.show_skipped("shop", "0/18"),
     "skip": remedies.skip("shop", Lsn(24)),
     "start_afresh": remedies.start_afresh("shop"),
     "upgraded": remedies.upgraded("shop"),
-    "STANDBY": remedies.STANDBY,
+    "check": remedies.check("--sql"),
+    "drop": remedies.drop("shop", "--keep-slot"),
+    "of_no_table": remedies.of_no_table("shop"),
+    "publications": remedies.publications("shop"),
+    "reload": remedies.reload(),
+    "standby": remedies.standby(),
+    "status": remedies.status(),
+    "use": "",
     "verify": remedies.verify("shop"),
 }
 """What each function of `bridge.runtime.remedies` writes."""
@@ -137,7 +144,7 @@ def test_the_command_line_reads_what_is_computed(name):
 
 def test_all_that_computes_one_is_here():
     functions = {name for name, _ in inspect.getmembers(remedies, inspect.isfunction) if not name.startswith("_")}
-    assert functions | {"INIT", "STANDBY"} == set(CALLS)
+    assert functions | {"INIT"} == set(CALLS)
 
 
 def read(command: str) -> None:

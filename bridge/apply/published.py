@@ -225,7 +225,7 @@ def _fault(
     if table is None:
         folded = {known.lower(): known for known in published}
         close = difflib.get_close_matches(name.lower(), folded, 1)
-        return "there is no such table", f'did you mean "{folded[close[0]]}"?' if close else "correct the name"
+        return "there is no such table", f'name "{folded[close[0]]}"' if close else "correct the name"
     if not table.publishable:
         return "it cannot be published, because it is no permanent table", "name a table"
     roots = [root.qualified_name for root in relations.ancestors(table) if root.qualified_name in published]

@@ -68,6 +68,7 @@ class StreamWorker(Control):
         self._status = notes.WorkerStatus(catalog, self._name, log)
         self._owner_status = notes.WorkerStatus(catalog, self._owner_name, log)
         self._stop = threading.Event()
+        self._soon = threading.Event()
         self._context = Context(subscription, spark, catalog, log, self._stop.is_set, self.heartbeat)
         self._failures = 0
         self.thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
@@ -97,6 +98,10 @@ class StreamWorker(Control):
     @abstractmethod
     def _ends_pause(self, before: refresh.Wanted | None, wanted: refresh.Wanted | None) -> bool | None:
         """Whether what an operator has asked for ends a pause: to try again (True), or for good (False); None: not."""
+
+    def retry_soon(self) -> None:
+        """End the pause after an error, if there is one. May be called by any thread."""
+        self._soon.set()
 
     # --- attempts, and pauses after errors --------------------------------------------------------------------------
 
@@ -130,11 +135,12 @@ class StreamWorker(Control):
         return None if self._gives_up(error, disabled=disabled) else pause_s
 
     def _pause(self, pause_s: float) -> bool:
-        """Wait; `stop`, DISABLE, SKIP and REFRESH end the wait. Returns whether to try again."""
+        """Wait; `stop`, `retry_soon`, DISABLE, SKIP and REFRESH end the wait. Returns whether to try again."""
+        self._soon.clear()
         end_s = time.monotonic() + pause_s
         before = refresh.wanted(self._catalog, self._owner_name)
         while (left_s := end_s - time.monotonic()) > 0 and self._owner_status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
+            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or self._soon.is_set():
                 break
             wanted = refresh.wanted(self._catalog, self._owner_name)
             if (again := self._ends_pause(before, wanted)) is not None:

@@ -164,8 +164,10 @@ def role_script(subscription: Subscription) -> str:
             present = [name for name in subscription.publications if name not in missing]
             tables = [(table.namespace, table.name) for table in publisher.tables(present)]
             names = RoleNames(who.role, who.database, True, missing, tables)
-    except errors.BridgeError:
-        pass
+    except errors.BridgeError as error:
+        reason = error.message.partition("\n")[0]
+        unknown = f"-- The server cannot be asked what is published, so complete the names below: {reason}\n"
+        return unknown + filled_in(sql.load_script("role"), names)
     return filled_in(sql.load_script("role"), names)
 
 

@@ -13,6 +13,7 @@ from pgbridge.bridge.check.finding import PROVIDERS, Finding, failed, failure, p
 from pgbridge.bridge.receive.publisher import LOWEST_VERSION, PASSWORD_WARNING_S, quoted_name, wal_level_refusal
 from pgbridge.bridge.receive.server_facts import OpenTransaction, Security, ServerFacts, is_synchronous
 from pgbridge.bridge.receive.slot import check_slot
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.bridge.sync.start import foreign_slot
 
@@ -129,8 +130,8 @@ def _role(facts: ServerFacts) -> Iterator[Finding]:
         yield warning(
             "role",
             f'"{facts.role}" is a superuser: pgbridge needs REPLICATION, and SELECT on the published tables',
-            remedy="connect as a role that has no more than that; this prints the statements that make one",
-            statement="pgbridge check --sql",
+            remedy="connect as a role of no more: with its name in the connection string, this prints the statements",
+            statement=remedies.check("--sql"),
         )
     else:
         yield passed("role", f'"{facts.role}", no superuser')

@@ -7,7 +7,6 @@ process it runs, and drop its slots on the server.
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -126,7 +125,7 @@ def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tupl
             return table
     raise errors.ConfigError(
         f'table "{text}" is not part of subscription "{name}"',
-        hint="its tables are listed by: pgbridge status; if the publications have it now, run: "
+        hint=f"its tables are listed by: {remedies.status()}; if the publications have it now, run: "
         f"{remedies.refresh(name)}",
     )
 
@@ -177,7 +176,7 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
         raise errors.StateError(
             unfinished,
             hint="enable the subscription and run the daemon until that is finished or undone; or, to leave the "
-            f"tables as they are: pgbridge drop {shlex.quote(name)} --force",
+            f"tables as they are: {remedies.drop(name, '--force')}",
         )
     if keep_slot:
         slots = _slot_names(subscription, state)
@@ -191,7 +190,10 @@ def drop(subscription: Subscription, state: State, *, keep_slot: bool, force: bo
     if keep_slot:
         for slot in slots:
             yield f"a slot holds WAL on the server until you run there: SELECT pg_drop_replication_slot('{slot}');"
-    yield f"remove [subscription.{name}] from the configuration file; {remedies.enable(name)} would begin it anew"
+    alone = len(state.config.subscription) == 1
+    end = "stop the daemon: it was the only subscription of" if alone else f"remove [subscription.{name}] from"
+    yield f"{end} the configuration file"
+    yield f"or, to begin it anew, {'move its tables away and ' if tables else ''}run: {remedies.enable(name)}"
 
 
 def resync(subscription: Subscription, state: State) -> Iterator[str]:
@@ -318,5 +320,5 @@ def _drop_slots(subscription: Subscription, state: State, *, forget: bool = Fals
     except errors.PublisherError as error:
         if not forget:
             raise
-        keep = f"to end it without the server: pgbridge drop {shlex.quote(subscription.name)} --keep-slot"
+        keep = f"to end it without the server: {remedies.drop(subscription.name, '--keep-slot')}"
         raise errors.PublisherError(error.message, hint=f"{error.hint}; {keep}" if error.hint else keep) from error

@@ -10,7 +10,8 @@ from pgbridge.bridge.catalog.lock import is_running
 from pgbridge.bridge.monitor.document import tables_of
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot_status import sent_up_to
-from pgbridge.bridge.runtime.errors import StateError
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import HINT, StateError
 from pgbridge.bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
     while (missing := _missing(catalog, name, lsn)) is not None:
         row = catalog.subscription(name)
         if row is not None and not row.enabled:
-            raise StateError(f'subscription "{name}" is disabled, and {missing}', hint=f"run: pgbridge enable {name}")
+            raise StateError(f'subscription "{name}" is disabled, and {missing}', hint=f"run: {remedies.enable(name)}")
+        if not refresh.asked(catalog, name):
+            for rel in tables_of(catalog, name):
+                if rel.waits is not None:  # until somebody does something
+                    why, _, hint = _said(rel).partition(HINT)
+                    raise StateError(f'subscription "{name}": {why}', hint=hint)
         if (left_s := begun_s + timeout_s - time.monotonic()) <= 0:
             raise _late(state, name, f"after {timeout_s:g} s {missing}")
         time.sleep(min(_LOOK_EVERY_S, left_s))
@@ -77,9 +83,9 @@ def _said(rel: RelRow) -> str:
 def _late(state: State, name: str, what: str) -> StateError:
     error = state.catalog.last_error(name)
     if not is_running(state.config.state_dir):  # it may have started, or ended, meanwhile
-        hint = "no daemon runs; run: pgbridge run"
+        hint = f"no daemon runs; run: {remedies.run()}"
     elif error is not None:
         hint = f"its last error: {error.message}"
     else:
-        hint = "see pgbridge status; wait again, or with a greater --timeout"
+        hint = f"see {remedies.status()}; wait again, or with a greater --timeout"
     return StateError(f'subscription "{name}": {what}', hint=hint)

@@ -34,8 +34,8 @@ class Problem(TypedDict):
 
     Attributes:
         kind: `apply` or `sync` for the last error of applying or copying, `slot`, `synchronous`, `disabled`, `silent`,
-            `lag` or `skip`; of a table `waits`, `differs`, `maintenance`, `left_out`, or a kind of
-            `publication.differences`.
+            `lag`, `skip` or `empty` (no table is followed); of a table `waits`, `differs`, `maintenance`, `left_out`,
+            or a kind of `publication.differences`.
         level: A problem needs somebody; a warning may.
         relation: The table; None for the subscription.
         time: When it was seen, or since when it is so; None for now. All times are ISO 8601, in UTC.
@@ -280,8 +280,10 @@ def _of_subscription(
         waits = "the server's commits wait for the subscription (synchronous_standby_names)"
         yield _problem("synchronous", waits, level="warning" if slot.active else "problem")
     if not status["enabled"]:
-        holds = "disabled; its slot goes on holding WAL on the server"
-        yield _problem("disabled", holds, hint=f"to let it run again, run: {remedies.enable(name)}")
+        holds = "; its slot goes on holding WAL on the server" if begun else ", and has not begun"
+        yield _problem("disabled", f"disabled{holds}", hint=f"to let it run, run: {remedies.enable(name)}")
+    if begun and not status["tables"]:
+        yield _problem("empty", "it follows no table", hint=remedies.of_no_table(name))
     if begun and slot is None and status["state"] in _FOLLOWS:
         yield _problem("silent", "the server does not answer")
     lag_s = status["told"]["lag_s"] if "told" in status else None

@@ -12,6 +12,7 @@ import psycopg
 from pgbridge import sql
 from pgbridge.bridge.receive import password_command
 from pgbridge.bridge.receive.readiness import cut_after, readable, shut_down
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
@@ -132,7 +133,6 @@ _LAST_PORT = 65535
 _NOT_GRANTED = re.compile("permission denied for (table|schema|sequence|view|partitioned table)")
 _DROPPED_MEANWHILE = frozenset({"42704", "42P01", "XX000"})
 """A catalog function of the server opens what it is asked for by itself, outside of the statement's snapshot."""
-_GRANT_HINT = "the role needs SELECT on the table, and USAGE on its schema; for the statements, run: pgbridge check"
 
 
 def connect(conninfo: str, *, application_name: str, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
@@ -307,7 +307,9 @@ def translated(error: psycopg.Error, doing: str) -> PublisherError:
         if match := pattern.search(str(error)):
             hint = f"run on the server: {statement.format(match[1])}"
     if sqlstate == "42501" and _NOT_GRANTED.search(str(error)):
-        hint = _GRANT_HINT
+        hint = (
+            f"the role needs SELECT on the table, and USAGE on its schema; for the statements, run: {remedies.check()}"
+        )
     refused_here = [words for pattern, words in _REFUSED_HERE if sqlstate is None and pattern.search(str(error))]
     if refused_here:
         return PublisherError(f"{doing}: {str(error).strip()}", hint=refused_here[0])

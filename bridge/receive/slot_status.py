@@ -257,7 +257,7 @@ def concern(subscription: Subscription, health: SlotHealth) -> Concern | None:
             "unreserved",
             "error",
             f'replication slot "{slot_name}" is about to be lost: the next checkpoint may remove its WAL{idle}',
-            "raise max_slot_wal_keep_size on the server now, and see why the subscription lags: pgbridge status",
+            f"raise max_slot_wal_keep_size on the server now, and see why the subscription lags: {remedies.status()}",
         )
     if health.seconds_left is not None and health.seconds_left <= alerts.slot_left_s:
         left = timedelta(seconds=round(health.seconds_left))
@@ -265,7 +265,7 @@ def concern(subscription: Subscription, health: SlotHealth) -> Concern | None:
             "running out",
             "warning",
             f'at this rate replication slot "{slot_name}" is lost in {left} (hours:minutes:seconds){idle}',
-            "raise max_slot_wal_keep_size on the server, or see why the subscription lags: pgbridge status",
+            f"raise max_slot_wal_keep_size on the server, or see why the subscription lags: {remedies.status()}",
         )
     if health.retained_bytes is not None and 0 < alerts.retained_bytes <= health.retained_bytes:
         # told again each time that it has doubled
@@ -274,6 +274,6 @@ def concern(subscription: Subscription, health: SlotHealth) -> Concern | None:
             f"retained {doubled}",
             "warning",
             f'the server keeps {health.retained_bytes >> 20} MB of WAL for replication slot "{slot_name}"{idle}',
-            "see why the subscription lags, or why a transaction stays open: pgbridge status, pgbridge check",
+            f"see why the subscription lags, or why a transaction stays open: {remedies.status()}, {remedies.check()}",
         )
     return None

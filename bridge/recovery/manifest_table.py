@@ -59,6 +59,8 @@ _SCHEMA: Final = pa.schema(
 )
 _KEPT: Final = 20
 """So many changes may be in the table before earlier ones are removed."""
+_VACUUM_EVERY: Final = 10 * _KEPT
+"""After so many changes, files that readers had a week to leave are removed: a second's work, before a confirmation."""
 
 _SETTINGS: Final = {
     # a few rows: to generate code takes longer than to do without
@@ -234,7 +236,8 @@ class ManifestTable:
     def _prune(self, spark: SparkSession, origin: str, number: int) -> None:
         name, condition = sql_name(self.path), f"origin = '{origin}' AND number < {number}"
         retry.retry_commit(lambda: spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
-        spark.sql(f"VACUUM {name}").collect()
+        if number % _VACUUM_EVERY == 0:
+            spark.sql(f"VACUUM {name}").collect()
         self._flush(spark)
 
     def latest(self, spark: SparkSession, origin: str, slot_name: str) -> manifest.Manifest | None:
@@ -336,7 +339,7 @@ def _refuse_taken(table: ManifestTable, last: Last, subscription: str, generatio
         raise TakenOver(
             f'subscription "{subscription}" was taken over: by {table.path}, another state directory{by} goes on with '
             "it, and nothing is done here any more",
-            hint=f"to have this machine wait for the other one's end, run: {remedies.STANDBY}; else remove the state "
+            hint=f"to have this machine wait for the other one's end, run: {remedies.standby()}; else remove the state "
             "directory here",
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pgbridge.bridge.runtime.errors import ApplyContext
     from pgbridge.protocol.lsn import Lsn
@@ -20,8 +20,22 @@ _CUT: Final = 200
 INIT: Final = "pgbridge init --connection … --publication … --warehouse …"
 """Writes a configuration file."""
 
-STANDBY: Final = "pgbridge run --standby"
-"""Starts a daemon that waits for another machine's end."""
+DEFAULT_FILE: Final = Path("pgbridge.toml")
+"""The configuration file that commands take by themselves, in the folder where they are typed."""
+
+_config_file: Path | None = None
+
+
+def use(config_file: Path) -> None:
+    """Have the commands of this process name its configuration file, unless they take it by themselves."""
+    global _config_file  # noqa: PLW0603 - a process has one, and whoever names a command need not know it
+    file = config_file.absolute()
+    _config_file = None if file == DEFAULT_FILE.absolute() else file
+
+
+def _pgbridge(*words: str) -> str:
+    config = [] if _config_file is None else ["--config", str(_config_file)]
+    return shlex.join(["pgbridge", *words, *config])
 
 
 _OF_EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra == [\"'](\w+)[\"']")
@@ -50,9 +64,45 @@ def install_library(library: str) -> str:
     return install("spark" if library.partition(".")[0] in {"delta", "pandas", "py4j", "pyspark"} else "daemon")
 
 
-def run(config_file: Path) -> str:
+def run(*options: str) -> str:
     """Start the daemon."""
-    return f"pgbridge run --config {shlex.quote(str(config_file))}"
+    return _pgbridge("run", *options)
+
+
+def standby() -> str:
+    """Start a daemon that waits for another machine's end."""
+    return run("--standby")
+
+
+def status() -> str:
+    """See positions, states and problems."""
+    return _pgbridge("status")
+
+
+def check(*options: str) -> str:
+    """See what is in the way."""
+    return _pgbridge("check", *options)
+
+
+def publications(subscription: str) -> str:
+    """See what is published to a subscription."""
+    return _pgbridge("publications", subscription)
+
+
+def of_no_table(subscription: str) -> str:
+    """Say what to do about a subscription that follows no table."""
+    see = f"to see what its publications have, run: {publications(subscription)}"
+    return f"{see}; correct their names, or add tables on the server; then run: {refresh(subscription)}"
+
+
+def reload() -> str:
+    """Have the daemon read its configuration file again."""
+    return _pgbridge("reload")
+
+
+def drop(subscription: str, option: str) -> str:
+    """End a subscription for good."""
+    return _pgbridge("drop", subscription, option)
 
 
 def drop_slot(slot_name: str) -> str:
@@ -71,8 +121,9 @@ def of_conflict(table: str, key: Sequence[str], values: Sequence[str | None]) ->
     row = row_condition(key, values)
     remove = "remove the existing row, or have the stream overwrite it"
     if row is not None:
-        remove = f"to remove the existing row, run in Spark: DELETE FROM {table} WHERE {row}; or have it overwritten"
-    return f'{remove}: set conflict = "apply_remote", then run: pgbridge reload'
+        statement = f"DELETE FROM {table} WHERE {row}"
+        remove = f"to remove the existing row, stop the daemon and run in Spark: {statement}; or have it overwritten"
+    return f'{remove}: set conflict = "apply_remote", then run: {reload()}'
 
 
 def of_prepared_binary(subscription: str, context: ApplyContext) -> str:
@@ -94,59 +145,59 @@ def row_condition(key: Sequence[str], values: Sequence[str | None]) -> str | Non
 
 def refresh(subscription: str) -> str:
     """Add tables that are published now, and remove those that are not."""
-    return f"pgbridge refresh {shlex.quote(subscription)}"
+    return _pgbridge("refresh", subscription)
 
 
 def resync(subscription: str, *tables: str) -> str:
     """Copy tables, each `namespace.name`, afresh."""
-    return refresh(subscription) + "".join(f" --resync {shlex.quote(table)}" for table in tables)
+    return _pgbridge("refresh", subscription, *(word for table in tables for word in ("--resync", table)))
 
 
 def enable(subscription: str) -> str:
     """Enable a subscription."""
-    return f"pgbridge enable {shlex.quote(subscription)}"
+    return _pgbridge("enable", subscription)
 
 
 def disable(subscription: str) -> str:
     """Disable a subscription."""
-    return f"pgbridge disable {shlex.quote(subscription)}"
+    return _pgbridge("disable", subscription)
 
 
 def start_afresh(subscription: str) -> str:
     """Copy all tables afresh, with another slot."""
-    return f"pgbridge resync {shlex.quote(subscription)}"
+    return _pgbridge("resync", subscription)
 
 
 def recover(subscription: str = "") -> str:
     """Make a lost state directory anew, or a subscription's part of it."""
-    return shlex.join(["pgbridge", "recover", *filter(None, [subscription])])
+    return _pgbridge("recover", *filter(None, [subscription]))
 
 
 def upgraded(subscription: str) -> str:
     """Go on with the server that pg_upgrade has made."""
-    return f"pgbridge origin {shlex.quote(subscription)} --upgraded"
+    return _pgbridge("origin", subscription, "--upgraded")
 
 
-def verify(subscription: str) -> str:
+def verify(subscription: str, *options: str) -> str:
     """Compare the tables with the server's."""
-    return f"pgbridge verify {shlex.quote(subscription)}"
+    return _pgbridge("verify", subscription, *options)
 
 
 def of_difference(subscription: str, table: str) -> str:
     """Say how to see which rows of a table differ."""
-    return f"to see which rows, run: {verify(subscription)} --table {shlex.quote(table)}"
+    return f"to see which rows, run: {verify(subscription, '--table', table)}"
 
 
-def skip(subscription: str, finish_lsn: Lsn | str) -> str:
+def skip(subscription: str, finish_lsn: Lsn | str, *options: str) -> str:
     """Skip the transaction that finished at an LSN."""
-    return f"pgbridge skip {shlex.quote(subscription)} --lsn {finish_lsn}"
+    return _pgbridge("skip", subscription, "--lsn", str(finish_lsn), *options)
 
 
 def replay(subscription: str, finish_lsn: Lsn | str) -> str:
     """Apply a transaction that was skipped."""
-    return f"pgbridge replay {shlex.quote(subscription)} --lsn {finish_lsn}"
+    return _pgbridge("replay", subscription, "--lsn", str(finish_lsn))
 
 
 def show_skipped(subscription: str, finish_lsn: Lsn | str) -> str:
     """Show the changes of a transaction that was skipped."""
-    return f"{skip(subscription, finish_lsn)} --show"
+    return skip(subscription, finish_lsn, "--show")

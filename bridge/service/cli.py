@@ -51,7 +51,7 @@ def init(
 ) -> None:
     """Write a short, commented configuration file."""
     write(config_file, name=name, connection=connection, publications=publication, warehouse=warehouse)
-    typer.echo(f"wrote {config_file}; start with: {remedies.run(config_file)}")
+    typer.echo(f"wrote {config_file}; start with: {remedies.run()}")
 
 
 @app.command()

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
-from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.runtime import errors, log, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-DEFAULT_FILE = Path("pgbridge.toml")
+DEFAULT_FILE = remedies.DEFAULT_FILE
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
@@ -33,7 +33,12 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="Configuration file.", metavar="FILE")]
+def _use(config_file: Path) -> Path:
+    remedies.use(config_file)
+    return config_file
+
+
+ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="Configuration file.", metavar="FILE", callback=_use)]
 Name = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.", autocompletion=_names)]
 OptionalName = Annotated[
     str | None, typer.Argument(metavar="SUB", help="Name of the subscription; without it, all.", autocompletion=_names)

@@ -21,7 +21,7 @@ from pgbridge.bridge.commands.status import CopyProgressBars, size_text
 from pgbridge.bridge.monitor import document, server, view
 from pgbridge.bridge.receive.slot_watch import SlotWatch
 from pgbridge.bridge.recovery.standby import STATE as STANDBY, Standby
-from pgbridge.bridge.runtime import errors, faults, log, process, supervisor, threads
+from pgbridge.bridge.runtime import errors, faults, log, process, remedies, supervisor, threads
 from pgbridge.bridge.service.reload import Reload, ReloadPlan
 from pgbridge.bridge.service.subscriber import SubscriptionWorker
 from pgbridge.bridge.service.warm_up import WarmUp
@@ -387,7 +387,8 @@ class Daemon:
     def _adopt(self, planned: ReloadPlan) -> None:
         """Go on with another configuration: what is outdated stops as by DISABLE, and `_start_workers` does the rest.
 
-        Subscriptions that had failed are tried again: the operator may have acted on what the file does not show.
+        Subscriptions that had failed, or wait after an error, are tried again: the operator may have acted on what the
+        file does not show.
         """
         self._config = planned.config
         self._copy_limit.change(planned.config.copies_at_once)
@@ -486,8 +487,11 @@ class Daemon:
         with suppress(errors.StateError):  # the catalog cannot be used now
             if (catalog := self._catalog) is not None and (lsn := catalog.remote_lsn(name)) is not None:
                 seconds = round(time.monotonic() - self._started_s, 1)
-                ready = len(catalog.rels(name))
-                self._log.info("caught up", subscription=name, remote_lsn=str(lsn), tables=ready, seconds=seconds)
+                told = {"subscription": name, "remote_lsn": str(lsn), "tables": len(catalog.rels(name))}
+                if told["tables"]:
+                    self._log.info("caught up", **told, seconds=seconds)
+                else:
+                    self._log.warning("caught up, and follows no table", **told, hint=remedies.of_no_table(name))
 
     def _end(self, catalog: Catalog) -> None:
         if self._bars is not None:

@@ -133,8 +133,10 @@ class SubscriptionWorker(StreamWorker):
         self._maintenance.interrupt()
 
     def look_soon(self) -> None:
-        """Compare what is published with what is followed, before the next `workers.catalog_check_s` is over."""
+        """Somebody may have mended something: try again, and compare what is published with what is followed."""
         self._catalog_watch.soon()
+        self.retry_soon()
+        self._added.retry_soon()
 
     def _run(self) -> None:
         try:

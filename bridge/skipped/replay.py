@@ -142,7 +142,7 @@ class Replay:
             if rel is None or rel.state not in _READY:
                 raise errors.SkipError(
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
-                    hint="run the daemon until its state is r (pgbridge status), then repeat the command",
+                    hint=f"run the daemon until its state is r ({remedies.status()}), then repeat the command",
                 )
             if rel.lsn > self._finish_lsn:
                 self.copied_since.append(name)

@@ -144,8 +144,9 @@ def complete_until(spark: SparkSession, warehouse: str, *, subscription: str | N
     Returns:
         A row for each table: `subscription`, `namespace`, `name`, `path`; `follows`: whether it follows the stream;
         `lsn` and `complete_until`: it has every transaction that was committed before that time (by the server's clock,
-        NULL if that is not known), and that ends at or before that LSN. Of a table that does not follow any more, these
-        are those of its end. `verified_lsn` and `verified_until`: up to where `pgbridge verify` found it equal last.
+        NULL if that is not known) and ends at or before that LSN, but for those that were skipped. Of a table that
+        does not follow any more, these are those of its end. `verified_lsn` and `verified_until`: up to where `pgbridge
+        verify` found it equal last.
 
     Raises:
         TargetError: No commits are recorded in the warehouse.

@@ -34,7 +34,9 @@ _LOOK_INTERVAL_S = 1.0
 
 @dataclass(eq=False)
 class AddedTables:
-    """Tables that are added to a subscription while it runs. Used by the thread of the subscription's worker alone.
+    """Tables that are added to a subscription while it runs.
+
+    Used by the thread of the subscription's worker, but for `retry_soon`.
 
     Each tablesync worker gets a fork of the subscription's Spark session.
     """
@@ -74,6 +76,11 @@ class AddedTables:
             and self.catalog.batch(self.subscription.name) is None
         )
         return refresh.asked(self.catalog, self.subscription.name) if begun and not self._running else []
+
+    def retry_soon(self) -> None:
+        """End the worker's pause after an error. May be called by any thread."""
+        if (worker := self._worker) is not None:
+            worker.retry_soon()
 
     def forget_worker(self) -> None:
         """Forget a worker that has ended, before requests are carried out: `take_over` starts another one."""

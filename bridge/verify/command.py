@@ -18,7 +18,7 @@ from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher
-from pgbridge.bridge.runtime import errors, log
+from pgbridge.bridge.runtime import errors, log, remedies
 from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.spark.launch import Launch
 from pgbridge.bridge.spark.session import command_session, driver_of, told
@@ -134,6 +134,9 @@ def collect(  # noqa: PLR0913 - options
                 lsn, verdicts = verification.run(
                     lambda name: not tables or name in tables or name.partition(".")[2] in tables
                 )
+            if not verdicts and not tables:
+                no_table = f'subscription "{subscription.name}" follows no table'
+                raise errors.VerifyError(no_table, hint=remedies.of_no_table(subscription.name))
             return _document_of(subscription.name, lsn, verdicts)
 
         documents = each(chosen, verified, lambda subscription, error: _failed_document(subscription.name, str(error)))

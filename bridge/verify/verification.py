@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pgbridge.bridge.catalog import verified
 from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
 from pgbridge.bridge.lake.table import existing_schema, read_target_schema
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from pgbridge.bridge.snapshots.point_in_time import TableAt, version_at
 from pgbridge.bridge.spark.session import told
@@ -169,7 +170,7 @@ class Verification:
                 raise VerifyError(
                     f'subscription "{name}" has applied the stream up to {lsn}, not yet to the snapshot at '
                     f"{snapshot_lsn}: it was waited for {self.patience_s:g} s",
-                    hint="see pgbridge status; verify again once the lag is small, or with a greater --wait",
+                    hint=f"see {remedies.status()}; verify again once the lag is small, or with a greater --wait",
                 )
             time.sleep(_LOOK_S)
 

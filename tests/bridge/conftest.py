@@ -24,7 +24,7 @@ def supervised(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "fork", lambda spark: spark)
     monkeypatch.setattr(module, "_AGAIN_S", 0.1)
     monkeypatch.setattr(module, "_TURN_S", 0.02)
-    DyingWorker.lives = 0
+    DyingWorker.lives = DyingWorker.looks = 0
     DyingWorker.made = []
     subscription = Subscription(name="sub", connection="", publications=("pub",), warehouse="lake")
     with closing(Catalog(catalog_path(tmp_path))) as catalog:

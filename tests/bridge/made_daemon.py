@@ -35,6 +35,7 @@ class DyingWorker:
 
     ends: list[tuple[BaseException | None, bool]]
     lives = 0
+    looks = 0
 
     made: list[Subscription]
 
@@ -59,6 +60,7 @@ class DyingWorker:
 
     def look_soon(self):
         """Nothing is published here."""
+        DyingWorker.looks += 1
 
 
 class Systemd:

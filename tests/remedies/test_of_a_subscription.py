@@ -73,6 +73,25 @@ def test_a_subscription_that_is_disabled(publisher, tmp_path):
         assert row.enabled
 
 
+def test_a_publication_that_does_not_exist(publisher, tmp_path):
+    """As a name that was mistyped: a warning to PostgreSQL, and all that there is to see is an empty list."""
+    publisher.execute(KEYED)
+    with bridge(publisher, tmp_path) as (pipeline, rows):
+        changed(pipeline, publications=("pubb",))
+        pipeline.catch_up()
+        (shown,) = collect(config_of(pipeline), pipeline.catalog, running=True)["subscriptions"]
+        (hint,) = [problem["hint"] for problem in shown["problems"] if problem["kind"] == "empty"]
+        assert hint is not None
+        see, refreshes = re.findall(r"run: (pgbridge [^;]*)", hint)
+        type_in(pipeline, see)
+        changed(pipeline, publications=("pub",))
+        type_in(pipeline, refreshes)
+        pipeline.catch_up()
+        assert rows("t") == [{"id": 1, "v": "a"}]
+        (shown,) = collect(config_of(pipeline), pipeline.catalog, running=True)["subscriptions"]
+        assert "empty" not in {problem["kind"] for problem in shown["problems"]}
+
+
 def test_actions_that_are_not_published(publisher, tmp_path):
     publisher.execute(KEYED)
     with bridge(publisher, tmp_path) as (pipeline, rows):
@@ -350,7 +369,7 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
         refresh.copy_afresh(catalog, name, ("public", "t"))
         with pytest.raises(SkipError, match="is being copied") as caught:
             again()
-        assert caught.value.hint.startswith("run the daemon until its state is r (pgbridge status)")
+        assert caught.value.hint.startswith("run the daemon until its state is r (pgbridge status")
         pipeline.catch_up()
         type_in(pipeline, "pgbridge status")
         assert again().copied_since == ["public.t"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import Any
 
@@ -138,3 +139,17 @@ def test_what_an_operator_asks_for_ends_a_pause(catalog, monkeypatch, asked, aga
     monkeypatch.setattr(worker.heartbeat, "beat", beats)
     assert worker._pause(60) is again
     assert worker.heartbeat.at_s > begun_s
+
+
+def test_a_reload_ends_a_pause(catalog, monkeypatch):
+    """But not the next one: nobody has mended anything since."""
+    worker = Scripted(catalog)
+    worker.retry_soon()
+    monkeypatch.setattr(worker.heartbeat, "beat", worker.retry_soon)
+    begun_s = time.monotonic()
+    assert worker._pause(60)
+    assert time.monotonic() - begun_s < 30
+    monkeypatch.setattr(worker.heartbeat, "beat", lambda: None)
+    begun_s = time.monotonic()
+    assert worker._pause(0.5)
+    assert time.monotonic() - begun_s >= 0.5

@@ -78,7 +78,7 @@ IN_THE_FILE = {
 
 BY_THE_SERVER = {
     "a table that does not exist": Wrong(
-        'did you mean "public.orders"', tables='[subscription.s.tables."public.oders"]\nmode = "history"'
+        'name "public.orders"; or remove it', tables='[subscription.s.tables."public.oders"]\nmode = "history"'
     ),
     "a table that is not published": Wrong(
         'ALTER PUBLICATION "pub" ADD TABLE "public"."apart";',

@@ -21,7 +21,7 @@ def init(
 def test_init_writes_a_configuration_that_works(pgbridge, tmp_path):
     code, out, err = pgbridge(*init("shop_pub"))
     assert (code, err) == (0, "")
-    assert out == "wrote pgbridge.toml; start with: pgbridge run --config pgbridge.toml\n"
+    assert out == "wrote pgbridge.toml; start with: pgbridge run\n"
     settings = config.load(tmp_path / "pgbridge.toml")
     (shop,) = settings.subscription.values()
     assert settings.state_dir == tmp_path / "state"

@@ -148,7 +148,8 @@ def test_drop(shop, publisher, tmp_path):
     assert done.out.splitlines() == [
         f'dropped replication slot "{publisher.name}_slot" on the publisher',
         f'subscription "shop" dropped; its 2 Delta tables stay in {tmp_path}/lake',
-        "remove [subscription.shop] from the configuration file; pgbridge enable shop would begin it anew",
+        "remove [subscription.shop] from the configuration file",
+        "or, to begin it anew, move its tables away and run: pgbridge enable shop",
     ]
     assert slots(publisher) == []
     with catalog_of(tmp_path) as catalog:

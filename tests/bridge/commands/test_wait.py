@@ -103,22 +103,29 @@ def test_an_origin_that_moves_meanwhile(shop):
         (None, "0/1", "it has never streamed"),
         ((), "0/101", "Delta has the transactions up to 0/100, not up to 0/101"),
         ((RelRow("public", "t", "d", Lsn(0), "/t"),), "0/100", "table public.t is being copied"),
-        (
-            (RelRow("public", "t", "r", Lsn(1), "/t", waits="its rows are gone"),),
-            "0/1",
-            "public.t waits .*: its rows are",
-        ),
     ],
 )
 def test_what_is_missing_is_told(shop, rels, text, words):
     if rels is not None:
         streaming(shop, *rels)
-        for rel in rels:
-            if rel.waits:
-                refresh.have_wait(shop.catalog, "shop", [(rel.namespace, rel.name)], rel.waits, 0.0)
     with pytest.raises(StateError, match=f'"shop": after 0 s .*{words}') as caught:
         waited(shop, text)
     assert caught.value.hint == "no daemon runs; run: pgbridge run"
+
+
+def test_a_table_that_needs_somebody_is_not_waited_for(shop):
+    """Unless somebody has asked for its copy."""
+    rel = RelRow("public", "t", "r", Lsn(1), "/t")
+    streaming(shop, rel)
+    refresh.have_wait(shop.catalog, "shop", [("public", "t")], "its rows are gone\nHINT:  copy it", 0.0)
+    with pytest.raises(
+        StateError, match=r'"shop": table public\.t waits for its resync: its rows are gone\nHINT:  copy it$'
+    ) as caught:
+        waited(shop, "0/1", 60)
+    assert caught.value.hint == "copy it"
+    refresh.ask(shop.catalog, "shop", [("public", "t")], copy_data=True)
+    with pytest.raises(StateError, match="a refresh that was asked for"):
+        waited(shop, "0/1")
 
 
 def test_tables_that_are_added_are_waited_for(shop):

@@ -302,12 +302,12 @@ def test_a_slot_that_is_lost_is_told_also_while_the_subscription_is_disabled(sho
         return subscription_status(settings.subscription["shop"], catalog, health, running=True)
 
     assert kinds(status()) == []
-    catalog.create_origin("shop", Lsn(0x100), "abc", [])
+    catalog.create_origin("shop", Lsn(0x100), "abc", [RelRow("public", "t", "r", Lsn(1), "/t")])
     catalog.set_enabled("shop", enabled=False)
     lost, disabled = status()["problems"]
     assert message in lost["message"]
     assert (lost["level"], lost["hint"]) == ("problem", "to copy all tables again, run: pgbridge resync shop")
-    assert disabled["hint"] == "to let it run again, run: pgbridge enable shop"
+    assert disabled["hint"] == "to let it run, run: pgbridge enable shop"
     catalog.record_error("shop", "lost\nHINT:  run: pgbridge resync shop", counter=None)
     assert [kind for kind, _ in kinds(status())] == ["apply", "disabled"], "it is told once"
 

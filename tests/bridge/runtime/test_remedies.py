@@ -22,9 +22,18 @@ def test_skip():
     assert remedies.skip("it's", "0/1") == "pgbridge skip 'it'\"'\"'s' --lsn 0/1"
 
 
-def test_run():
-    assert remedies.run(Path("my config.toml")) == "pgbridge run --config 'my config.toml'"
-    assert remedies.run(Path("pgbridge.toml")) == "pgbridge run --config pgbridge.toml"
+def test_the_configuration_file_is_named(tmp_path, monkeypatch):
+    """Absolute, so that the command works in any folder; not where commands take it by themselves."""
+    monkeypatch.chdir(tmp_path)
+    assert remedies.run("--standby") == "pgbridge run --standby"
+    remedies.use(Path("my config.toml"))
+    assert remedies.run() == f"pgbridge run --config '{tmp_path}/my config.toml'"
+    assert remedies.skip("shop", Lsn(24), "--show") == (
+        f"pgbridge skip shop --lsn 0/18 --show --config '{tmp_path}/my config.toml'"
+    )
+    for file in (Path("pgbridge.toml"), tmp_path / "pgbridge.toml"):
+        remedies.use(file)
+        assert remedies.run() == "pgbridge run"
 
 
 def test_of_a_conflict():

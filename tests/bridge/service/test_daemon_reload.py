@@ -56,6 +56,17 @@ def test_a_reload_adds_and_removes(supervised):
     assert daemon._copy_limit._limit == 4
 
 
+def test_a_reload_has_workers_try_again(supervised):
+    """Also if the file is as it was: what was mended, as a password, may stand elsewhere."""
+    daemon, thread = supervised
+    DyingWorker.ends = []
+    thread.start()
+    wait_until(lambda: DyingWorker.lives == 1, 10)
+    daemon._signals.hangups += 1
+    wait_until(lambda: DyingWorker.looks == 1, 10)
+    assert DyingWorker.lives == 1
+
+
 def test_a_subscription_that_gave_up_is_tried_again_after_a_reload(supervised):
     daemon, thread = supervised
     DyingWorker.ends = [(ConfigError("connection: not a libpq connection string"), True)]

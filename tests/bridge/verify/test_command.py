@@ -15,6 +15,7 @@ from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, StateErr
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.spark.session import driver_for
 from pgbridge.bridge.verify import command
+from pgbridge.bridge.verify.comparison import Verdict
 from pgbridge.protocol.lsn import Lsn
 from tests.oracle.memory_tables import MemoryTables
 
@@ -84,7 +85,7 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
         def run(self, _):
             if self.name == "damaged":
                 raise PySparkException("[DELTA_LOG_FILE_NOT_FOUND] 0.json")
-            return Lsn(1), []
+            return Lsn(1), [Verdict("public.t", "/t")]
 
     monkeypatch.setattr(command, "Publisher", Server)
     monkeypatch.setattr("pgbridge.bridge.apply.published.Published.read", lambda *_: None)
@@ -117,7 +118,7 @@ def test_a_jvm_that_dies_is_started_again_with_a_task_at_a_time(tmp_path, monkey
             if self.name == "large" and len(used) <= deaths:
                 dead.append("it ended with exit code 52")
                 raise ConnectionRefusedError(111, "Connection refused")
-            return Lsn(1), []
+            return Lsn(1), [Verdict("public.t", "/t")]
 
     def start(driver, conf, *_):
         dead.clear()
