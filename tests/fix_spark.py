@@ -20,8 +20,6 @@ YOUNG_JVM = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # VACUUM lists files in so many tasks; with Spark's 10 000, an empty table takes 15 s
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 LATE_COMPILER = " ".join(
     f"-XX:Tier4{name}Threshold={calls}"

@@ -278,8 +278,6 @@ _SETTINGS: Final = {
     "spark.databricks.delta.optimize.minFileSize": str(FILE_BYTES // 4),
     # by the entry in the log, readers of an older version know that its files are gone
     "spark.databricks.delta.vacuum.logging.enabled": "true",
-    # VACUUM lists files in so many tasks; with Spark's 10 000, an empty table takes 15 s
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
 
 

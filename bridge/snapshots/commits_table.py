@@ -70,7 +70,6 @@ _SETTINGS: Final = {
     "spark.databricks.delta.autoCompact.enabled": "true",
     # a few rows: to generate code takes longer than to do without
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -45,8 +45,8 @@ class Cluster(Driver):
     """A JVM whose tasks run elsewhere."""
 
     def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
-        session = start_by_ivy(self.master, settings.settings_here(conf, warehouses), launch)
-        send_package(session.sparkContext, None if launch.log is None else launch.log.parent)
+        session = start_by_ivy(self.master, settings.settings_here(conf, warehouses, launch.folder), launch)
+        send_package(session.sparkContext, launch.folder)
         return session
 
     def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None]:

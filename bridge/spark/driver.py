@@ -255,7 +255,7 @@ class Local(Driver):
     copied_bytes = 256 << 20  # one connection takes no longer than several with their Python processes
 
     def _open(self, conf: Conf, warehouses: Collection[str], launch: Launch) -> SparkSession:
-        return start_local(self.master, settings.settings_here(conf, warehouses), launch)
+        return start_local(self.master, settings.settings_here(conf, warehouses, launch.folder), launch)
 
 
 def _heap_bytes(conf: Conf) -> int:

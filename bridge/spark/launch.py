@@ -215,6 +215,11 @@ class Launch:
     keep_open: int | None = None
     new_archive: Path | None = None
 
+    @property
+    def folder(self) -> Path | None:
+        """The log's folder, for what else Spark leaves."""
+        return None if self.log is None else self.log.parent
+
 
 class Starting:
     """A start of Spark as it goes on.

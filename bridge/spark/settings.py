@@ -9,6 +9,7 @@ from pgbridge.bridge.spark.launch import SPARK_VERSION, is_own_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
 _SPARK: Final = SPARK_VERSION[:3]
 
@@ -50,6 +51,8 @@ DEFAULTS = {
     # Four tables' commits have 70 generated classes: with Spark's 100, twenty tables would compile theirs each time.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # VACUUM lists files in so many tasks; with Spark's 10 000, an empty table takes half a minute.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     # Nothing of Delta's reads this list of a checksum's but what checks it: after each commit, by two stages of a job,
     # unless every time zone is UTC.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
@@ -79,14 +82,19 @@ def all_settings(conf: Mapping[str, str | float | bool]) -> dict[str, str]:
     return {**DEFAULTS, **texts, **REQUIRED}
 
 
-def settings_here(conf: Mapping[str, str | float | bool], warehouses: Collection[str]) -> dict[str, str]:
+def settings_here(
+    conf: Mapping[str, str | float | bool], warehouses: Collection[str], folder: Path | None = None
+) -> dict[str, str]:
     """All settings of a driver on this machine.
 
     Args:
         conf: Settings over `DEFAULTS`.
         warehouses: Where Delta tables are, as configured.
+        folder: Gets the folder that Spark makes for a catalog which nobody uses; None for the current one.
     """
     settings = with_metastore(all_settings(conf), warehouses)
+    if folder is not None and not catalogs(warehouses):
+        settings.setdefault("spark.sql.warehouse.dir", (folder.absolute() / "spark-warehouse").as_uri())
     # a catalog's tables are below this folder, unless their namespace says otherwise
     places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
     return with_s3(settings, places, own_spark=is_own_spark())

@@ -23,3 +23,11 @@ def test_what_warehouses_need():
     assert s3 in settings_here({}, ["s3a://bucket/lake"])
     assert s3 in settings_here({"spark.sql.warehouse.dir": "s3a://bucket/lake"}, ["catalog:spark_catalog"])
     assert s3 not in settings_here({"spark.sql.warehouse.dir": "s3a://bucket/lake"}, ["/lake"])
+
+
+def test_the_folder_of_a_catalog_that_nobody_uses(tmp_path):
+    """Not where somebody stands; where tables are, or what is configured, is left."""
+    name, own = "spark.sql.warehouse.dir", {"spark.sql.warehouse.dir": "/mine"}
+    assert settings_here({}, ["/lake"], tmp_path)[name] == f"file://{tmp_path}/spark-warehouse"
+    assert settings_here(own, ["/lake"], tmp_path)[name] == "/mine"
+    assert name not in settings_here({}, ["catalog:spark_catalog"], tmp_path)
