@@ -1,3 +1,3 @@
 """Used by every room: errors, the log, threads, the process."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

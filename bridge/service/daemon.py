@@ -156,7 +156,7 @@ class Daemon:
                     self._wait_to_start(self._bury(lost))
             finally:
                 catalog.close()
-        told = {"failed": ", ".join(sorted(self._failed)), "signal": self._signals.name}
+        told = {"failed": sorted(self._failed), "signal": self._signals.name}
         self._log.info("stopped", **{key: value for key, value in told.items() if value})
         if self._taken_over and not self._stopping:
             raise next(iter(self._taken_over.values()))
