@@ -187,6 +187,10 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "run on the server: ALTER SYSTEM": _BADLY,
         "run in the database": _MISSING,
     },
+    "source/stream.py": {
+        "correct the path, or name another slot": "bridge/source/test_stream.py::"
+        "test_a_slot_without_its_copy_is_refused",
+    },
     "recovery/manifest_table.py": {
         "stop the daemon, and make": _STATE_LOST,
         "to have this machine wait": "faults/test_runbook.py::test_another_machine_has_taken_over",

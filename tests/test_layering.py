@@ -166,7 +166,7 @@ RULES = (
             }
         ),
         "the data source keeps no state of its own: Spark's checkpoint has it, and the sink is the user's",
-        exempt=("bridge/source/stream.py",),
+        exempt=("bridge/source/merge.py",),
     ),
     Rule(
         ("bridge/*", "protocol/*", "sql/*"),

@@ -67,6 +67,7 @@ CALLS: Final = {
     "upgraded": remedies.upgraded("shop"),
     "check": remedies.check("--sql"),
     "drop": remedies.drop("shop", "--keep-slot"),
+    "imported": "",
     "of_no_table": remedies.of_no_table("shop"),
     "publications": remedies.publications("shop"),
     "reload": remedies.reload(),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from pgbridge.bridge.runtime.errors import ApplyContext
     from pgbridge.protocol.lsn import Lsn
@@ -44,10 +47,16 @@ _OTHER_EXTRAS: Final = re.compile(r"pgbridge\[(.+)\]")
 
 def install(extra: str) -> str:
     """Install what an extra needs, beside pgbridge: until it is published, its name on an index may be a stranger's."""
+    wanted = _requirements(extra)
+    return f"pip install {shlex.join(wanted or [f'.[{extra}]'])}"
+
+
+def _requirements(extra: str) -> list[str]:
+    """What an extra needs; nothing for a checkout that is not installed."""
     try:
         declared = importlib.metadata.requires("pgbridge") or ()
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        return f"pip install '.[{extra}]'"
+    except importlib.metadata.PackageNotFoundError:
+        return []
     requirements = [match.groups() for line in declared if (match := _OF_EXTRA.fullmatch(line))]
     extras, wanted = [extra], []
     for each in extras:
@@ -56,12 +65,36 @@ def install(extra: str) -> str:
                 extras += others[1].split(",")  # the loop comes to them
             else:
                 wanted.append(requirement)
-    return f"pip install {shlex.join(wanted)}"
+    return wanted
 
 
 def install_library(library: str) -> str:
-    """Install the extra that has a library which pgbridge itself does not require."""
+    """Install what has a library that pgbridge itself does not require; a Spark that is there stays as it is."""
+    delta = [each for each in _requirements("spark") if each.startswith("delta-spark")]
+    if library.partition(".")[0] == "delta" and delta:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            here = importlib.metadata.version("pyspark")
+            return f"pip install {shlex.join([*delta, f'pyspark=={here}'])}"
     return install("spark" if library.partition(".")[0] in {"delta", "pandas", "py4j", "pyspark"} else "daemon")
+
+
+def imported(module: str, what: str) -> ModuleType:
+    """Import a module of pgbridge that needs libraries which pgbridge itself does not require.
+
+    Args:
+        module: Its name.
+        what: What is asked for, as the user knows it.
+
+    Raises:
+        ImportError: A library is not installed; with what installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or module).startswith("pgbridge"):
+            raise
+        wanted = f"{what} needs {error.name}, which is not installed"
+        raise ImportError(f"{wanted}; {install_library(error.name or '')}", name=error.name) from error
 
 
 def run(*options: str) -> str:

@@ -25,7 +25,7 @@ class ExportedSnapshot(NamedTuple):
         name: As pg_export_snapshot gives it.
         lsn: Transactions that committed before it are in the snapshot. All others come in the stream of the slot that
             was created with it.
-        tables: The published tables, each `namespace.name`.
+        tables: The published tables that are locked, each `namespace.name`.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ExportedSnapshot(NamedTuple):
 
 @contextmanager
 def export_snapshot(
-    connection: str, publication: str | Sequence[str], *, slot: str | None = None
+    connection: str, publication: str | Sequence[str], *, slot: str | None = None, table: str | None = None
 ) -> Iterator[ExportedSnapshot]:
     """Export a snapshot, which is valid within the `with` block, and lock the published tables in it.
 
@@ -46,6 +46,7 @@ def export_snapshot(
         publication: One, or several.
         slot: Create this slot, whose stream begins where the snapshot ends. It stays when the block is left, also by
             an error. None: a temporary slot gives the snapshot, and goes with it.
+        table: Lock this one alone, `namespace.name`, if no other is read: the role needs SELECT on what is locked.
 
     Raises:
         PublisherError: The server refuses, for example because the slot exists.
@@ -53,13 +54,13 @@ def export_snapshot(
     names = [publication] if isinstance(publication, str) else list(publication)
     with ExitStack() as stack:
         publisher = stack.enter_context(Publisher(connection, application_name=_APPLICATION_NAME))
-        tables = publisher.tables(names)
-        for table in tables:
-            stack.enter_context(TableLock(connection, table, application_name=_APPLICATION_NAME))
+        tables = [each for each in publisher.tables(names) if table in {None, each.qualified_name}]
+        for each in tables:
+            stack.enter_context(TableLock(connection, each, application_name=_APPLICATION_NAME))
         replication = stack.enter_context(ReplicationConnection(connection, application_name=_APPLICATION_NAME))
         created = replication.create_slot(
             slot or f"pgbridge_snapshot_{replication.connection.info.backend_pid}", temporary=slot is None
         )
         if created.name is None:
             raise PublisherError("the server exported no snapshot")
-        yield ExportedSnapshot(created.name, created.consistent_point, tuple(table.qualified_name for table in tables))
+        yield ExportedSnapshot(created.name, created.consistent_point, tuple(each.qualified_name for each in tables))

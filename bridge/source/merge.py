@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
@@ -48,6 +50,17 @@ _PREFIX: Final = f'{{"{_MARK}":'
 
 _LOG: Final = logging.getLogger("pgbridge")
 _AGAIN: Final = 'begin again: docs/spark-source.md, "Beginning again", says how'
+
+
+def exists(spark: SparkSession, path: str, format_: str = "delta") -> bool:
+    """Whether there is a Delta table, or something else that Spark reads, at a path."""
+    if format_ == "delta":
+        return DeltaTable.isDeltaTable(spark, path)
+    try:
+        spark.read.format(format_).load(path)
+    except AnalysisException:
+        return False
+    return True
 
 
 @contextmanager
@@ -132,7 +145,7 @@ class MergeInto:
             raise ConfigError(
                 f"{self.path} has batch {others[0][1]} of the query {others[0][0]}, and this is a query that begins: "
                 "changes would be made twice, or left out",
-                hint=_AGAIN,
+                hint=f"give the query the checkpoint that it had; without that, {_AGAIN}",
             )
 
     def _fit_columns(self, spark: SparkSession, rows: StructType) -> None:

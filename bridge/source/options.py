@@ -92,6 +92,13 @@ class SourceOptions:
         )
 
 
+_MISSING: Final = {
+    "slot": "the name of a slot of the query's own, which pgbridge.stream(…).to_delta creates; or set create_slot",
+    "publication": "the publication's name, or several with commas between them",
+    "connection": "libpq's connection string or URI",
+}
+
+
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
     """Read the options of `readStream`.
 
@@ -159,7 +166,7 @@ class _Options:
     def required(self, name: str) -> str:
         value = self._found.get(name, "")
         if not value.strip():
-            raise ConfigError(f'option "{name}" is missing')
+            raise ConfigError(f'option "{name}" is missing', hint=_MISSING.get(name, ""))
         return value
 
     def connection(self) -> str:

@@ -195,7 +195,7 @@ def check_slot_of(options: SourceOptions, publisher: Publisher, start: Offset | 
             options.slot, status, subscription=options.slot, database=publisher.database, durable_lsn=durable_lsn
         )
     except errors.PublisherError as error:
-        raise _for_the_source(error) from error
+        raise _for_the_source(error) from None  # its hint is for the daemon
     if upgraded and start is not None and confirmed < start.lsn:  # its WAL would begin behind the former server's
         raise errors.PublisherError(
             f"pg_upgrade did not make this server of the one with system identifier {start.system_identifier}: its "
@@ -225,6 +225,8 @@ def _for_the_source(error: errors.PublisherError) -> errors.PublisherError:
         return type(error)(error.message, hint=_NOT_ON)
     if "are lost" in error.message:
         return errors.PublisherError(error.message, hint=_NOT_ON)
+    if "slot_name" in error.hint:
+        return errors.PublisherError(error.message, hint=error.hint.replace("slot_name", "value of the option slot"))
     return error
 
 

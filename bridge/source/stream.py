@@ -6,20 +6,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
-from delta.tables import DeltaTable
-
 from pgbridge.bridge.lake.schema import table_properties
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 from pgbridge.bridge.source.export import export_snapshot
-from pgbridge.bridge.source.merge import MICROSECONDS, merge_into, settings
 from pgbridge.bridge.source.options import stream_options
 from pgbridge.bridge.source.register import register
 from pgbridge.bridge.source.slot_stream import AFRESH, published_tables
 from pgbridge.bridge.source.stream_reader import HAS_LIMITS
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -75,10 +75,18 @@ class Stream:
             The query, which runs.
 
         Raises:
-            ConfigError: The table has no key that is published; or `copy_to` refuses.
+            ConfigError: The table has no key that is published; the checkpoint is that of a query whose Delta table is
+                not there; or `copy_to` refuses.
             PublisherError: As `copy_to`.
+            ImportError: Delta is not installed.
         """
-        merge = merge_into(path, key=self._key())
+        merging = _merging("to_delta")
+        merge = merging.merge_into(path, key=self._key())
+        if not merging.exists(self.spark, path) and merging.exists(self.spark, f"{checkpoint}/metadata", "text"):
+            raise ConfigError(
+                f"{checkpoint} is the checkpoint of a query that has begun, and there is no Delta table at {path}",
+                hint=f"correct the path, or begin again: {AFRESH}",
+            )
         self.copy_to(path)
         of_batch = {"maxBytesPerTrigger": _BATCH_BYTES} if HAS_LIMITS else {}
         changes = Stream(self.spark, {**of_batch, **self.options}).changes
@@ -107,32 +115,47 @@ class Stream:
         Raises:
             ConfigError: `create_slot` is set: the slot is created here.
             PublisherError: The server refuses; or only one of slot and Delta table exists.
+            ImportError: Delta is not installed.
         """
+        merging = _merging("copy_to")
         options = stream_options(self.options)
         connection, slot = options.connection, options.slot
         if options.create_slot:
             raise ConfigError("the copy creates its slot", hint="leave out create_slot")
-        if DeltaTable.isDeltaTable(self.spark, path):
-            with Publisher(connection, application_name=options.application_name) as publisher:
-                if publisher.slot(slot) is None:
-                    there = f'replication slot "{slot}" does not exist, and {path} does'
-                    raise PublisherError(f"{there}: the changes since its copy are lost", hint=AFRESH)
+        with Publisher(connection, application_name=options.application_name) as publisher:
+            begun = publisher.slot(slot) is not None
+        if merging.exists(self.spark, path):
+            if not begun:
+                there = f'replication slot "{slot}" does not exist, and {path} does'
+                raise PublisherError(f"{there}: the changes since its copy are lost", hint=AFRESH)
             return
+        if begun:
+            raise PublisherError(
+                f'replication slot "{slot}" exists, and {path} does not: the slot does not begin with a copy of it',
+                hint="correct the path, or name another slot; one that nothing needs is dropped on the server by: "
+                f"{remedies.drop_slot(slot)}",
+            )
         read = {name: self.options[name] for name in ("connection", "publication", "table")}
         read["unrepresentable"] = options.unrepresentable
         with ExitStack() as stack:
-            snapshot = stack.enter_context(export_snapshot(connection, options.publications, slot=slot))
+            exported = export_snapshot(connection, options.publications, slot=slot, table=options.table)
+            snapshot = stack.enter_context(exported)
             try:
                 rows = self.spark.read.format("pgoutput").options(**read, snapshot=snapshot.name).load()
-                with settings(self.spark, MICROSECONDS):
+                with merging.settings(self.spark, merging.MICROSECONDS):
                     rows.write.format("delta").options(**table_properties(rows.columns)).save(path)
             except BaseException:
-                if DeltaTable.isDeltaTable(self.spark, path):
+                if merging.exists(self.spark, path):
                     raise  # it is there, whatever was raised: the slot belongs to it
                 stack.close()  # the snapshot's connection has the slot
                 with ReplicationConnection(connection, application_name=slot) as replication:
                     replication.drop_slot(slot)
                 raise
+
+
+def _merging(what: str) -> ModuleType:
+    """The part that needs Delta; `changes` does without."""
+    return remedies.imported("pgbridge.bridge.source.merge", what)
 
 
 def stream(

@@ -6,7 +6,6 @@ source "pgoutput". The names in `__all__` are stable. In a checkout the folders 
 to those of its top level; docs/decisions/package.md says why.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.runtime import __version__, remedies
@@ -80,11 +79,5 @@ def __getattr__(name: str) -> object:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.bridge.{_MODULES.get(name, 'runtime.errors')}")
-    except ModuleNotFoundError as error:
-        if (error.name or __name__).startswith(__name__):
-            raise
-        wanted = f"{__name__}.{name} needs {error.name}, which is not installed"
-        raise ImportError(f"{wanted}; {remedies.install_library(error.name or '')}", name=error.name) from error
-    return getattr(module, name)
+    module = f"{__name__}.bridge.{_MODULES.get(name, 'runtime.errors')}"
+    return getattr(remedies.imported(module, f"{__name__}.{name}"), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.errors import StreamingQueryException
 
 import pgbridge
@@ -36,8 +37,8 @@ class Followed:
         return str(self.folder / "t")
 
     def stream(self, **options):
-        given = {"publication": "p", "table": "public.t", "slot": self.slot, **options}
-        return pgbridge.stream(self.spark, connection=self.publisher.conninfo, **given)
+        place = {"connection": self.publisher.conninfo, "publication": "p", "table": "public.t", "slot": self.slot}
+        return pgbridge.stream(self.spark, **{**place, **options})
 
     def run(self, **options):
         """Run the query until it has what is there now."""
@@ -116,7 +117,7 @@ def test_a_column_that_is_added_is_added(followed):
 
 def test_a_copy_that_fails_leaves_no_slot(followed, monkeypatch):
     """So that the next one begins as this one did."""
-    monkeypatch.setattr("pgbridge.bridge.source.stream.MICROSECONDS", {"spark.sql.ansi.enabled": "perhaps"})
+    monkeypatch.setattr("pgbridge.bridge.source.merge.MICROSECONDS", {"spark.sql.ansi.enabled": "perhaps"})
     with pytest.raises(Exception, match="perhaps"):
         followed.run()
     slots = f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{followed.slot}'"
@@ -129,8 +130,46 @@ def test_a_copy_that_fails_leaves_no_slot(followed, monkeypatch):
 def test_a_slot_without_its_copy_is_refused(followed):
     """A copy that was killed: its slot is there, and nothing says where its copy is."""
     followed.publisher.query(f"SELECT pg_create_logical_replication_slot('{followed.slot}', 'pgoutput')")
-    with pytest.raises(PublisherError, match="already exists"):
+    with pytest.raises(PublisherError, match=f'"{followed.slot}" exists, and {followed.path} does not') as caught:
         followed.run()
+    statement = caught.value.hint.partition("on the server by: ")[2]
+    followed.publisher.query(statement.removesuffix(";"))
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_a_checkpoint_without_its_table_is_refused(followed):
+    """Nothing is copied and no slot created, which would be in the way of what helps."""
+    followed.run()
+    shutil.rmtree(followed.path)
+    assert eventually(followed.is_free, 60)
+    followed.publisher.query(f"SELECT pg_drop_replication_slot('{followed.slot}')")
+    with pytest.raises(ConfigError, match=f"checkpoint of a query .* no Delta table at {followed.path}"):
+        followed.run()
+    assert followed.publisher.query("SELECT count(*) FROM pg_replication_slots WHERE slot_name ~ 'follow'") == [(0,)]
+    shutil.rmtree(followed.folder / "checkpoint")
+    followed.run()
+    assert followed.differences() == []
+
+
+def test_the_role_needs_no_more_than_what_is_read(followed):
+    """Other tables of the publication may be nobody's to read."""
+    role = f"reader_{followed.publisher.name}"[:63].lower()
+    followed.publisher.execute("CREATE TABLE other (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE other")
+    followed.publisher.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'; GRANT SELECT ON t TO {role}")
+    try:
+        conninfo = make_conninfo(followed.publisher.conninfo, user=role, password="x")
+        with pgbridge.export_snapshot(conninfo, "p", table="public.t") as snapshot:
+            assert snapshot.tables == ("public.t",)
+        with pytest.raises(PublisherError, match="permission denied for table other"):
+            pgbridge.export_snapshot(conninfo, "p").__enter__()
+        stream = followed.stream(connection=conninfo)
+        query = stream.to_delta(followed.path, checkpoint=str(followed.folder / "checkpoint"), availableNow=True)
+        query.awaitTermination()
+        assert followed.differences() == []
+    finally:
+        assert eventually(followed.is_free, 60)
+        followed.publisher.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_a_table_without_its_slot_is_refused(followed):
@@ -150,7 +189,7 @@ def test_a_new_checkpoint_is_refused(followed):
     followed.publisher.execute("UPDATE t SET id = 1000 WHERE id = 1")
     followed.run()
     shutil.rmtree(followed.folder / "checkpoint")
-    with pytest.raises(StreamingQueryException, match="changes would be made twice, or left out"):
+    with pytest.raises(StreamingQueryException, match="checkpoint that it had; without that, begin again"):
         followed.run()
     assert followed.differences() == []
 
