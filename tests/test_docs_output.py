@@ -77,10 +77,11 @@ def told(text: str, sources: frozenset[str]) -> bool:
     return False
 
 
-def printed(renderable: object) -> list[str]:
+def printed(renderable: object, *, soft_wrap: bool = False) -> list[str]:
     """What a command prints on a terminal of 80 columns."""
     output = io.StringIO()
-    Console(file=output, width=80, force_terminal=True, color_system=None).print(renderable, crop=False)
+    console = Console(file=output, width=80, force_terminal=True, color_system=None)
+    console.print(renderable, crop=False, soft_wrap=soft_wrap)
     return [line.rstrip() for line in output.getvalue().rstrip().splitlines()]
 
 
@@ -284,7 +285,7 @@ def test_verify():
     }
     document = {"subscriptions": [{"subscription": "shop_pub", "lsn": "0/2F52788", "tables": [table]}]}
     shown = block_with(VERIFY, "$ pgbridge verify shop_pub --table orders --max-rate 50MB")
-    assert shown == printed(verify.render(document))
+    assert shown == printed(verify.render(document), soft_wrap=True)
 
 
 # --- errors and remedies --------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ COMMANDS: Final = {
         "pgbridge verify shop_pub --table orders --max-rate 50MB",
         {
             0: "all tables are equal",
-            1: "there are differences",
+            1: "there are differences that were not repaired",
             2: f"a table could not be verified, or nothing could, or {_WRONG}",
             **_SPARK_LOST,
         },

@@ -173,10 +173,21 @@ def _check_finished(catalog: Catalog, name: str) -> None:
 def _exit_code(documents: Sequence[dict[str, Any]], *, named: bool) -> int:
     """A changelog counts only if it was asked for by its name: else no run of its subscription could end with 0."""
     tables = (table for document in documents for table in document["tables"])
-    equal = [table["equal"] for table in tables if named or not table["changelog"]]
+    equal = [_is_mended(table) or table["equal"] for table in tables if named or not table["changelog"]]
     if False in equal:
         return DIFFERENT
     return UNVERIFIED if None in equal or any("error" in document for document in documents) else EQUAL
+
+
+def _is_mended(table: dict[str, Any]) -> bool:
+    """Whether all rows that differed are repaired."""
+    return bool(table.get("repaired") and not table["partly"])
+
+
+def _is_repairable(table: dict[str, Any]) -> bool:
+    """Whether rows differ, as nobody wants it, and no repair of them was tried."""
+    told = ("repaired", "unrepaired", "caveat")
+    return table["equal"] is False and not any(table.get(key) for key in told)
 
 
 def _failed_document(name: str, error: str) -> dict[str, Any]:
@@ -230,6 +241,9 @@ def render(document: dict[str, Any]) -> RenderableType:
             table.add_row(Text(verified["relation"]), f"{verified['rows']:,}", Text(_said(verified)))
         parts += [Text(f"{entry['subscription']}: as of {entry['lsn']}"), table]
         parts += [Text(line) for verified_table in entry["tables"] for line in _lines(verified_table)]
+        if any(_is_repairable(each) for each in entry["tables"]):
+            repair = remedies.verify(entry["subscription"], "--repair")
+            parts.append(Text(f"HINT:  to make these rows the source's, stop the daemon and run: {repair}"))
     return Group(*parts)
 
 

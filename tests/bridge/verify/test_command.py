@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import closing, contextmanager, nullcontext
 
 import pytest
 from pyspark.errors import PySparkException
+from rich.console import Console
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent
@@ -155,6 +157,24 @@ def table(**fields):
 @pytest.mark.parametrize(("equal", "code"), [([True], 0), ([True, False, None], 1), ([True, None], 2), ([], 0)])
 def test_exit_codes(equal, code):
     assert command._exit_code([{"tables": [table(equal=one) for one in equal]}], named=False) == code
+
+
+@pytest.mark.parametrize(("partly", "code"), [(False, command.EQUAL), (True, command.DIFFERENT)])
+def test_what_is_repaired_is_equal(partly, code):
+    """Unless more differs than was looked into."""
+    mended = table(equal=False, repaired=True, partly=partly, differences={"extra": 1})
+    assert command._exit_code([{"tables": [mended, table()]}], named=False) == code
+
+
+@pytest.mark.parametrize(("fields", "hinted"), [
+    ({}, True), ({"repaired": True}, False), ({"unrepaired": "no key"}, False), ({"caveat": "inserts"}, False),
+])  # fmt: skip
+def test_a_difference_is_shown_with_its_repair(fields, hinted):
+    differs = table(equal=False, differences={"extra": 1}, **fields)
+    output = io.StringIO()
+    document = {"subscriptions": [{"subscription": "shop", "lsn": "0/1", "tables": [differs]}]}
+    Console(file=output, width=200).print(command.render(document))
+    assert ("stop the daemon and run: pgbridge verify shop --repair" in output.getvalue()) == hinted
 
 
 @pytest.mark.parametrize(("named", "code"), [(False, command.EQUAL), (True, command.UNVERIFIED)])
