@@ -100,7 +100,7 @@ class StreamWorker(Control):
         """Whether what an operator has asked for ends a pause: to try again (True), or for good (False); None: not."""
 
     def retry_soon(self) -> None:
-        """End the pause after an error, if there is one. May be called by any thread."""
+        """End the pause after an error, or after the attempt that runs. May be called by any thread."""
         self._soon.set()
 
     # --- attempts, and pauses after errors --------------------------------------------------------------------------
@@ -136,17 +136,17 @@ class StreamWorker(Control):
 
     def _pause(self, pause_s: float) -> bool:
         """Wait; `stop`, `retry_soon`, DISABLE, SKIP and REFRESH end the wait. Returns whether to try again."""
-        self._soon.clear()
         end_s = time.monotonic() + pause_s
         before = refresh.wanted(self._catalog, self._owner_name)
         while (left_s := end_s - time.monotonic()) > 0 and self._owner_status.enabled():
-            if self._stop.wait(min(left_s, _LOOK_INTERVAL_S)) or self._soon.is_set():
+            if self._soon.is_set() or self._stop.wait(min(left_s, _LOOK_INTERVAL_S)):
                 break
             wanted = refresh.wanted(self._catalog, self._owner_name)
             if (again := self._ends_pause(before, wanted)) is not None:
                 return again
             self._status.write()
             self.heartbeat.beat()
+        self._soon.clear()
         return True
 
     def _disable(self) -> bool:

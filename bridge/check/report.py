@@ -120,7 +120,7 @@ _INDENT: Final = " " * 9
 def render(document: dict[str, Any]) -> RenderableType:
     """Render the document: a line for each finding, its remedy and its statement below, and a summary.
 
-    Print it with `soft_wrap`: a statement is to be copied as it stands.
+    Print it with `soft_wrap`, as `cli_shared.print_document` does: a statement is to be copied as it stands.
     """
     text = Text()
     counts = dict.fromkeys(_MARKS, 0)

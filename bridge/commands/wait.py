@@ -46,11 +46,9 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
         row = catalog.subscription(name)
         if row is not None and not row.enabled:
             raise StateError(f'subscription "{name}" is disabled, and {missing}', hint=f"run: {remedies.enable(name)}")
-        if not refresh.asked(catalog, name):
-            for rel in tables_of(catalog, name):
-                if rel.waits is not None:  # until somebody does something
-                    why, _, hint = _said(rel).partition(HINT)
-                    raise StateError(f'subscription "{name}": {why}', hint=hint)
+        if _waiting(catalog, name) and not refresh.asked(catalog, name) and (rels := _waiting(catalog, name)):
+            why, _, hint = _said(rels[0]).partition(HINT)  # until somebody does something
+            raise StateError(f'subscription "{name}": {why}', hint=hint)
         if (left_s := begun_s + timeout_s - time.monotonic()) <= 0:
             raise _late(state, name, f"after {timeout_s:g} s {missing}")
         time.sleep(min(_LOOK_EVERY_S, left_s))
@@ -73,6 +71,10 @@ def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:
     if refresh.asked(catalog, name):  # before the tables: it is gone when they are there
         return "a refresh that was asked for has not been taken up"
     return ", ".join(_said(rel) for rel in tables_of(catalog, name) if not rel.follows) or None
+
+
+def _waiting(catalog: Catalog, name: str) -> list[RelRow]:
+    return [rel for rel in tables_of(catalog, name) if rel.waits is not None]
 
 
 def _said(rel: RelRow) -> str:

@@ -170,6 +170,11 @@ class Subscription(BaseModel):
             raise ValueError(f'must be "{PUBLISHER}" or a connection string')  # the value may be a password
         return server
 
+    @property
+    def needs_tables(self) -> bool:
+        """Whether it is of no use without a table; one for logical messages is."""
+        return self.messages != "table"
+
     def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
         """Return the mode of a table, by its `schema.table`."""
         own = self.tables.get(table)

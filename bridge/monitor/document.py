@@ -272,7 +272,7 @@ def _of_subscription(
 ) -> Iterator[Problem]:
     name, begun, error = status["name"], status["remote_lsn"] is not None, status["last_error"]
     again = remedies.start_afresh(name)
-    told = error is not None and again in error["message"]
+    told = error is not None and again.partition(" --config ")[0] in error["message"]
     worry = None if slot is None or not begun or (slot.lost and told) else concern(subscription, slot)
     if worry is not None:
         yield _problem("slot", worry.message, worry.hint, level="problem" if worry.level == "error" else "warning")
@@ -282,7 +282,7 @@ def _of_subscription(
     if not status["enabled"]:
         holds = "; its slot goes on holding WAL on the server" if begun else ", and has not begun"
         yield _problem("disabled", f"disabled{holds}", hint=f"to let it run, run: {remedies.enable(name)}")
-    if begun and not status["tables"]:
+    if begun and not status["tables"] and subscription.needs_tables:
         yield _problem("empty", "it follows no table", hint=remedies.of_no_table(name))
     if begun and slot is None and status["state"] in _FOLLOWS:
         yield _problem("silent", "the server does not answer")

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _UNBOUNDED = 1 << 20
+_PADDING = 2
+"""Between two columns."""
 
 
 class Listing(Table):
@@ -31,9 +35,23 @@ class Listing(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render it."""
         unbounded = options.update(max_width=_UNBOUNDED)
+        least, most = [], []
         for column in self.columns:
             widths = [console.measure(cell, options=unbounded) for cell in (column.header, *column.cells)]
-            column.min_width = max(width.maximum if column.no_wrap else width.minimum for width in widths)
-        measured = console.measure(self, options=unbounded)
-        needed = measured.minimum if console.is_terminal else measured.maximum
-        yield from super().__rich_console__(console, options.update(max_width=max(options.max_width, needed)))
+            most.append(max(width.maximum for width in widths))
+            least.append(most[-1] if column.no_wrap else max(width.minimum for width in widths))
+        for column, width in zip(self.columns, _fitted(least, most, self._room(console, options)), strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, unbounded)
+
+    def _room(self, console: Console, options: ConsoleOptions) -> int:
+        return options.max_width - _PADDING * (len(self.columns) - 1) if console.is_terminal else _UNBOUNDED
+
+
+def _fitted(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths that fit as far as they can: the widest columns give way first, as Rich has it, but keep their words."""
+    for cap in range(max(most, default=0), 0, -1):
+        widths = [max(low, min(high, cap)) for low, high in zip(least, most, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return list(least)

@@ -32,8 +32,10 @@ _config_file: Path | None = None
 def use(config_file: Path) -> None:
     """Have the commands of this process name its configuration file, unless they take it by themselves."""
     global _config_file  # noqa: PLW0603 - a process has one, and whoever names a command need not know it
-    file = config_file.absolute()
-    _config_file = None if file == DEFAULT_FILE.absolute() else file
+    _config_file = config_file.absolute()
+    with suppress(OSError):  # the current folder may be gone
+        if _config_file == DEFAULT_FILE.absolute():
+            _config_file = None
 
 
 def _pgbridge(*words: str) -> str:

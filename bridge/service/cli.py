@@ -155,7 +155,7 @@ def check(
             _echo_script(report.role_script(subscription))
         return
     document = report.collect(settings, chosen, config_file, os.environ)
-    shared.print_document(document, report.render, as_json=as_json, soft_wrap=True)
+    shared.print_document(document, report.render, as_json=as_json)
     raise typer.Exit(document["exit_code"])
 
 

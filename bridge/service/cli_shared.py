@@ -57,24 +57,15 @@ def echo_error(error: errors.BridgeError) -> None:
     typer.echo(log.printable(f"pgbridge: {error}"), err=True)
 
 
-def print_document(
-    document: Document,
-    render: Callable[[Document], RenderableType],
-    *,
-    as_json: bool,
-    soft_wrap: bool = False,
-) -> None:
-    """Print a command's document, as JSON or as `render` shows it; only on a terminal its lines wrap.
+def print_document(document: Document, render: Callable[[Document], RenderableType], *, as_json: bool) -> None:
+    """Print a command's document, as JSON or as `render` shows it.
 
-    Args:
-        soft_wrap: Not there either: what it has is to be copied as it stands.
+    Lines of text are not broken: a command or a statement is to be copied as it stands.
     """
     if as_json:
         typer.echo(json.dumps(document, indent=2))
     else:
-        console = Console()
-        soft_wrap = soft_wrap or not console.is_terminal
-        console.print(render(log.printable_document(document)), soft_wrap=soft_wrap, crop=False)
+        Console().print(render(log.printable_document(document)), soft_wrap=True)
 
 
 _WRONG: Final = "the command line or the configuration file is wrong, and nothing was started or changed"

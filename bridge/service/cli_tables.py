@@ -143,7 +143,7 @@ def verify(  # noqa: PLR0913 - options
     except errors.BridgeError as error:  # 1 would say that there are differences
         shared.echo_error(error)
         raise typer.Exit(command.UNVERIFIED) from error
-    shared.print_document(document, command.render, as_json=as_json, soft_wrap=True)
+    shared.print_document(document, command.render, as_json=as_json)
     raise typer.Exit(document["exit_code"])
 
 

@@ -267,7 +267,8 @@ class Daemon:
         self._log.info("starting Spark", master=self._driver.shown, log=str(log))
         self._service.status("starting Spark")
         self._spark_state = "starting"
-        start = partial(self._driver.start, self._config.spark.conf, warehouses, Launch(log, keep_open))
+        launch = Launch(log, keep_open, folder=self._config.state_dir)
+        start = partial(self._driver.start, self._config.spark.conf, warehouses, launch)
         starting = Starting(log)
         started = threads.detached(start, "start of Spark")
         while not started.done() and not self._stopping:
@@ -488,7 +489,7 @@ class Daemon:
             if (catalog := self._catalog) is not None and (lsn := catalog.remote_lsn(name)) is not None:
                 seconds = round(time.monotonic() - self._started_s, 1)
                 told = {"subscription": name, "remote_lsn": str(lsn), "tables": len(catalog.rels(name))}
-                if told["tables"]:
+                if told["tables"] or not self._config.subscription[name].needs_tables:
                     self._log.info("caught up", **told, seconds=seconds)
                 else:
                     self._log.warning("caught up, and follows no table", **told, hint=remedies.of_no_table(name))

@@ -176,7 +176,7 @@ def _archived(jars: DeltaJars, conf: dict[str, str]) -> int:
 def _started(jars: DeltaJars, conf: dict[str, str], new_archive: Path | None = None) -> Iterator[SparkSession]:
     """Spark, which has ended afterwards."""
     driver = Local("local[2]")
-    spark = driver.start(conf, launch=Launch(_log_of(jars), new_archive=new_archive))
+    spark = driver.start(conf, launch=Launch(_log_of(jars), new_archive=new_archive, folder=jars.folder))
     try:
         yield spark
     finally:

@@ -49,12 +49,17 @@ def export_snapshot(
         table: Lock this one alone, `namespace.name`, if no other is read: the role needs SELECT on what is locked.
 
     Raises:
-        PublisherError: The server refuses, for example because the slot exists.
+        PublisherError: The server refuses, for example because the slot exists; or the table is not published.
     """
     names = [publication] if isinstance(publication, str) else list(publication)
     with ExitStack() as stack:
         publisher = stack.enter_context(Publisher(connection, application_name=_APPLICATION_NAME))
         tables = [each for each in publisher.tables(names) if table in {None, each.qualified_name}]
+        if table is not None and not tables:
+            raise PublisherError(
+                f'table "{table}" is not published by {", ".join(names)}',
+                hint="name it with its schema, as in public.orders",
+            )
         for each in tables:
             stack.enter_context(TableLock(connection, each, application_name=_APPLICATION_NAME))
         replication = stack.enter_context(ReplicationConnection(connection, application_name=_APPLICATION_NAME))

@@ -57,7 +57,7 @@ def exists(spark: SparkSession, path: str, format_: str = "delta") -> bool:
     if format_ == "delta":
         return DeltaTable.isDeltaTable(spark, path)
     try:
-        spark.read.format(format_).load(path)
+        _ = spark.read.format(format_).load(path).schema  # Spark Connect looks only now
     except AnalysisException:
         return False
     return True

@@ -122,18 +122,19 @@ class Stream:
         connection, slot = options.connection, options.slot
         if options.create_slot:
             raise ConfigError("the copy creates its slot", hint="leave out create_slot")
+        copied = merging.exists(self.spark, path)  # before the slot, which is there before its copy
         with Publisher(connection, application_name=options.application_name) as publisher:
             begun = publisher.slot(slot) is not None
-        if merging.exists(self.spark, path):
+        if copied:
             if not begun:
                 there = f'replication slot "{slot}" does not exist, and {path} does'
                 raise PublisherError(f"{there}: the changes since its copy are lost", hint=AFRESH)
             return
         if begun:
             raise PublisherError(
-                f'replication slot "{slot}" exists, and {path} does not: the slot does not begin with a copy of it',
-                hint="correct the path, or name another slot; one that nothing needs is dropped on the server by: "
-                f"{remedies.drop_slot(slot)}",
+                f'replication slot "{slot}" exists, and {path} does not: its copy was cut short, or is elsewhere',
+                hint="correct the path, or name another slot; if a copy of this query was killed, begin again once its "
+                f"slot is dropped, on the server by: {remedies.drop_slot(slot)}",
             )
         read = {name: self.options[name] for name in ("connection", "publication", "table")}
         read["unrepresentable"] = options.unrepresentable

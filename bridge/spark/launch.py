@@ -209,16 +209,13 @@ class Launch:
         keep_open: A file descriptor that the JVM inherits, so that it has the file open until it ends.
         new_archive: Where it writes an archive of its classes when it ends, if Delta's jars are known; None to use the
             archive that was made of them (see `prepare`).
+        folder: Gets what else Spark leaves; None for the current folder, as in a program of somebody's own.
     """
 
     log: Path | None = None
     keep_open: int | None = None
     new_archive: Path | None = None
-
-    @property
-    def folder(self) -> Path | None:
-        """The log's folder, for what else Spark leaves."""
-        return None if self.log is None else self.log.parent
+    folder: Path | None = None
 
 
 class Starting:

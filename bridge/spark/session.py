@@ -169,7 +169,9 @@ def command_session(
     if sys.stderr.isatty():  # it takes some ten seconds, in which nothing else would be seen
         sys.stderr.write("starting Spark\n")
     with driver.lock(config.state_dir) if commits else contextlib.nullcontext() as keep_open:
-        session = driver.start(config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open))
+        session = driver.start(
+            config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open, folder=config.state_dir)
+        )
         try:
             yield session
         finally:

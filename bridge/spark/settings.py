@@ -94,7 +94,7 @@ def settings_here(
     """
     settings = with_metastore(all_settings(conf), warehouses)
     if folder is not None and not catalogs(warehouses):
-        settings.setdefault("spark.sql.warehouse.dir", (folder.absolute() / "spark-warehouse").as_uri())
+        settings.setdefault("spark.sql.warehouse.dir", f"file://{folder.absolute()}/spark-warehouse")
     # a catalog's tables are below this folder, unless their namespace says otherwise
     places = [*warehouses, settings.get("spark.sql.warehouse.dir", "")] if catalogs(warehouses) else warehouses
     return with_s3(settings, places, own_spark=is_own_spark())

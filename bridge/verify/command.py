@@ -134,9 +134,8 @@ def collect(  # noqa: PLR0913 - options
                 lsn, verdicts = verification.run(
                     lambda name: not tables or name in tables or name.partition(".")[2] in tables
                 )
-            if not verdicts and not tables:
-                no_table = f'subscription "{subscription.name}" follows no table'
-                raise errors.VerifyError(no_table, hint=remedies.of_no_table(subscription.name))
+            if not verdicts and not tables and subscription.needs_tables:
+                raise _no_table(subscription)
             return _document_of(subscription.name, lsn, verdicts)
 
         documents = each(chosen, verified, lambda subscription, error: _failed_document(subscription.name, str(error)))
@@ -149,6 +148,14 @@ def _check_followed(catalog: Catalog, chosen: Sequence[Subscription], tables: Se
     known |= {name.partition(".")[2] for name in known}
     if unknown := [name for name in tables if name not in known]:
         raise errors.VerifyError(f'no subscription follows table "{unknown[0]}"')
+    for subscription in chosen:
+        if not known and subscription.needs_tables and catalog.remote_lsn(subscription.name) is not None:
+            raise _no_table(subscription)
+
+
+def _no_table(subscription: Subscription) -> errors.VerifyError:
+    said = f'subscription "{subscription.name}" follows no table'
+    return errors.VerifyError(said, hint=remedies.of_no_table(subscription.name))
 
 
 def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) -> SparkSession:
@@ -158,7 +165,7 @@ def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) 
     if driver.tasks_here:
         conf["spark.task.cpus"] = driver.tasks_here
     warehouses = [subscription.warehouse for subscription in chosen]
-    return driver.start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG))
+    return driver.start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG, folder=config.state_dir))
 
 
 def _check_finished(catalog: Catalog, name: str) -> None:

@@ -27,6 +27,7 @@ def test_no_word_is_broken_on_a_terminal(width):
     assert lines[1].split()[0] == PATH
     assert " ".join(lines[1:]).split() == [PATH, *SENTENCE.split()]
     assert (len(lines) == 2) == (width == 200)
+    assert width < len(PATH) + 15 or max(map(len, lines)) <= width, "it fits"
 
 
 @pytest.mark.parametrize("width", [40, 200])

@@ -63,3 +63,14 @@ def test_a_slot_that_exists_is_refused(source):
         export_snapshot(source.publisher.conninfo, "shop", slot=source.slot),
     ):
         pass
+
+
+def test_a_table_that_is_not_published_leaves_no_slot(source):
+    slot = f"{source.slot}_of_nothing"[:63]
+    for name in ("orders", "public.nothing"):
+        with (
+            pytest.raises(PublisherError, match=f'table "{name}" is not published by shop'),
+            export_snapshot(source.publisher.conninfo, "shop", slot=slot, table=name),
+        ):
+            pass
+    assert source.publisher.query(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}'") == []

@@ -10,9 +10,10 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
-from pgbridge.bridge.catalog.catalog_rows import BatchIntent
+from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
 from pgbridge.bridge.catalog.lock import locked
 from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, StateError, VerifyError
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.spark.session import driver_for
@@ -46,7 +47,7 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
     config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
     with closing(Catalog(catalog_path(tmp_path))) as catalog:
         catalog.register("shop", enabled=True)
-        catalog.create_origin("shop", Lsn(0x20), "abc", [])
+        catalog.create_origin("shop", Lsn(0x20), "abc", [RelRow("public", "t", "r", Lsn(1), "/t")])
         with locked(tmp_path), pytest.raises(StateError, match="another pgbridge daemon"):
             command.collect(config, [SHOP], repaired=True, started=spark)
         catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
@@ -54,13 +55,27 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
             command.collect(config, [SHOP], repaired=True, started=spark)
 
 
-def test_a_table_that_nobody_follows_is_told_before_spark_starts(tmp_path):
-    def started(*_):
-        pytest.fail("Spark was started")
+def not_started(*_):
+    pytest.fail("Spark was started")
 
+
+def test_a_subscription_without_tables_is_told_before_spark_starts(tmp_path):
+    """Not one of logical messages, which needs none."""
+    messages = SHOP.model_copy(update={"name": "messages", "messages": "table"})
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP, "messages": messages})
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        for name in ("shop", "messages"):
+            catalog.register(name, enabled=True)
+            catalog.create_origin(name, Lsn(0x20), "abc", [])
+        with pytest.raises(VerifyError, match='"shop" follows no table') as caught:
+            command.collect(config, [messages, SHOP], started=not_started)
+        assert caught.value.hint == remedies.of_no_table("shop")
+
+
+def test_a_table_that_nobody_follows_is_told_before_spark_starts(tmp_path):
     config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
     with pytest.raises(VerifyError, match='no subscription follows table "nothing"'):
-        command.collect(config, [SHOP], tables=["nothing"], started=started)
+        command.collect(config, [SHOP], tables=["nothing"], started=not_started)
 
 
 def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monkeypatch):
