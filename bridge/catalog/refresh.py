@@ -44,12 +44,14 @@ class RefreshRow:
         copy_data: Whether tables that were added are copied.
         unpublished: The table was subscribed, but not published when the publications were to be refreshed. If it is
             published again when the request is taken up, its changes in between were not sent.
+        joins: The table is only to be added, and only if it is new: nobody has asked to copy over what is there.
     """
 
     number: int
     table: tuple[str, str] | None
     copy_data: bool
     unpublished: bool = False
+    joins: bool = False
 
 
 Wanted = tuple[list[RefreshRow], Lsn | None, Lsn | None]
@@ -73,16 +75,34 @@ def ask(
         )
 
 
+def ask_to_join(
+    catalog: Catalog, subscription: str, tables: Iterable[tuple[str, str]], *, copy_data: bool
+) -> list[tuple[str, str]]:
+    """Record requests to add tables, unless one that waits does so; returns the tables."""
+    with catalog.transaction() as db:
+        waiting = {row.table for row in _asked(db, subscription) if not row.unpublished}
+        joining = [table for table in tables if not waiting.intersection({None, table})]
+        db.executemany(
+            "INSERT INTO refresh (subscription, namespace, name, copy_data, joins) VALUES (?, ?, ?, ?, 1)",
+            [(subscription, *table, int(copy_data)) for table in joining],
+        )
+    return joining
+
+
 def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     """The requests that the worker has not taken up, in their order."""
     with catalog.transaction() as db:
-        rows = db.execute(
-            "SELECT id, namespace, name, copy_data, unpublished FROM refresh WHERE subscription = ? ORDER BY id",
-            (subscription,),
-        ).fetchall()
+        return _asked(db, subscription)
+
+
+def _asked(db: sqlite3.Connection, subscription: str) -> list[RefreshRow]:
+    rows = db.execute(
+        "SELECT id, namespace, name, copy_data, unpublished, joins FROM refresh WHERE subscription = ? ORDER BY id",
+        (subscription,),
+    )
     return [
-        RefreshRow(number, None if name is None else (namespace, name), bool(copy_data), bool(unpublished))
-        for number, namespace, name, copy_data, unpublished in rows
+        RefreshRow(number, None if name is None else (namespace, name), *map(bool, flags))
+        for number, namespace, name, *flags in rows.fetchall()
     ]
 
 

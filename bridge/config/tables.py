@@ -69,6 +69,7 @@ class Workers(BaseModel):
         wal_receiver_timeout_s: How long the server may be silent (PostgreSQL's wal_receiver_timeout); 0 for ever.
         retry_max_s: The longest pause between two tries after an error.
         catalog_check_s: How often what is published is compared with what is followed.
+        refresh: Who has tables that join the publications copied and followed: `pgbridge refresh`, or the daemon.
         max_copy_rate_bytes_s: How much all copies together read a second, in COPY's format; 0 for no limit.
         verify_every_h: How often the daemon compares each table with the published one, in hours; 0 for never.
         max_verify_rate_bytes_s: How much of the source that reads a second, over time, by tables' sizes on disk.
@@ -80,6 +81,7 @@ class Workers(BaseModel):
     wal_receiver_timeout_s: float = Field(default=60, ge=0, allow_inf_nan=False)
     retry_max_s: float = Field(default=60, gt=0, allow_inf_nan=False)
     catalog_check_s: float = Field(default=60, gt=0, allow_inf_nan=False)
+    refresh: Literal["manual", "auto"] = "manual"
     max_copy_rate_bytes_s: int = Field(default=0, ge=0)
     verify_every_h: float = Field(default=0, ge=0, allow_inf_nan=False)
     max_verify_rate_bytes_s: int = Field(default=8 << 20, ge=1)

@@ -62,11 +62,13 @@ class Comparison:
         differences: Those of now.
         notes: For the log, once.
         followed: The pictures that count as followed from now on, where they changed, by table.
+        joining: Tables that are published, and followed under no name.
     """
 
     differences: tuple[Difference, ...]
     notes: tuple[Note, ...]
     followed: Mapping[Name, TablePicture]
+    joining: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ def compare(
         after = replace(picture, actions=_union(before.actions, picture.actions), unsent=(), formers=formers)
         if after != before:
             accepted[name] = after
+    missing = sorted(published.keys() - subscribed.keys() - set(others))
+    known = {followed[name].relid if name in followed else relid for name, relid in subscribed.items()}
     differences += [
         Difference(
             "not_followed",
@@ -148,9 +152,10 @@ def compare(
             f'table "{_text(name)}" is published and not followed',
             f"to copy it and follow it, run: {remedies.refresh}",
         )
-        for name in sorted(published.keys() - subscribed.keys() - set(others))
+        for name in missing
     ]
-    return Comparison(tuple(differences), tuple(notes), accepted)
+    joining = tuple(name for name in missing if published[name] not in known)
+    return Comparison(tuple(differences), tuple(notes), accepted, joining)
 
 
 class _Table:

@@ -1,5 +1,7 @@
 """Looks at what is published: at the start, when the stream announces a table anew, and every `catalog_check_s`.
 
+With `workers.refresh = "auto"` a table that has joined the publications is asked for as by `pgbridge refresh`.
+
 One query a look (`sql/catalog_picture.sql`), on a connection of its own that stays open: it may have to wait for a lock
 on a published table, and must not keep the stream waiting. What it finds is in the state catalog
 (`bridge.catalog.followed`), for `pgbridge status`, the page and the metrics.
@@ -9,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pgbridge.bridge.catalog import catalog_rows, followed, notes
+from pgbridge.bridge.catalog import catalog_rows, followed, notes, refresh
 from pgbridge.bridge.publication.catalog_picture import CatalogPicture, Name, parse
 from pgbridge.bridge.publication.definitions import load_optional
 from pgbridge.bridge.publication.differences import Comparison, Remedies, compare
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 _LEAST_S: Final = 1.0
 """Between two looks, however often the stream announces a table anew."""
+
+_JOINS_S: Final = 10.0
+"""How often to look for tables that have joined, if the daemon is to follow them."""
 
 _LAST_S: Final = 10.0
 """How long the end of a subscription waits for a look that was asked for."""
@@ -111,6 +117,10 @@ class CatalogWatch(threads.Closing):
     def __init__(self, subscription: Subscription, catalog: Catalog, log: FilteringBoundLogger) -> None:
         self._subscription, self._catalog, self._log = subscription, catalog, log
         self._look = CatalogLook(subscription, catalog)
+        workers = subscription.workers
+        self._joins = workers.refresh == "auto"
+        self._asked: frozenset[Name] = frozenset()
+        self._every_s = min(workers.catalog_check_s, _JOINS_S) if self._joins else workers.catalog_check_s
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._wanted = self._stopping = self._cut = self._failing = False
@@ -157,7 +167,7 @@ class CatalogWatch(threads.Closing):
 
     def _look_again_and_again(self) -> None:
         while True:
-            self._wake.wait(self._subscription.workers.catalog_check_s)
+            self._wake.wait(self._every_s)
             wanted, self._wanted = self._wanted, False
             self._wake.clear()
             if wanted or not self._stopping:
@@ -165,7 +175,7 @@ class CatalogWatch(threads.Closing):
                     self._look_once()
             if self._stopping:
                 return
-            time.sleep(min(_LEAST_S, self._subscription.workers.catalog_check_s))
+            time.sleep(min(_LEAST_S, self._every_s))
 
     def _look_once(self) -> None:
         """Look on the open connection; where it was lost meanwhile, on another one."""
@@ -192,11 +202,13 @@ class CatalogWatch(threads.Closing):
             self._log.warning(
                 "what is published cannot be looked at; this is tried again",
                 error=str(error),
-                every_s=self._subscription.workers.catalog_check_s,
+                every_s=self._every_s,
             )
         self._failing = True
 
     def _record(self, compared: Comparison) -> None:
+        if self._joins:
+            compared = self._join(compared)
         recorded = followed.record(self._catalog, self._subscription.name, compared, time.time())
         if self._failing:
             self._log.info("what is published can be looked at again")
@@ -207,3 +219,18 @@ class CatalogWatch(threads.Closing):
             self._log.warning(new.message, relation=".".join(new.relation), kind=new.kind, hint=new.hint)
         for gone in recorded.over:
             self._log.info(f"no longer so: {gone.message}", relation=".".join(gone.relation), kind=gone.kind)
+
+    def _join(self, compared: Comparison) -> Comparison:
+        """Ask once for each table that has joined; while it is to be added, it is no difference."""
+        name, copied = self._subscription.name, self._subscription.copy_data
+        new = [table for table in compared.joining if table not in self._asked]
+        self._asked = frozenset(compared.joining)
+        for table in refresh.ask_to_join(self._catalog, name, new, copy_data=copied):
+            self._log.info("table has joined the publications", relation=".".join(table), copied=copied)
+        waiting = {row.table for row in refresh.asked(self._catalog, name)}
+        left = [
+            each
+            for each in compared.differences
+            if each.kind != "not_followed" or waiting.isdisjoint({None, each.relation})
+        ]
+        return replace(compared, differences=tuple(left))

@@ -34,8 +34,8 @@ class Plan:
 
     Attributes:
         copied: New tables that are copied before they follow the stream.
-        replacing: Those of them whose copy replaces the rows that the Delta table has: a request names the table, or
-            the rows are the subscription's own from before.
+        replacing: Those of them whose copy replaces the rows that the Delta table has: an operator's request names the
+            table, or the rows are the subscription's own from before.
         uncopied: New tables that follow the stream at once, with the rows that their Delta tables have.
         removed: Subscribed tables that are no longer published.
         resynced: Subscribed tables that are copied again.
@@ -79,16 +79,17 @@ def plan(
         formerly: Tables that a refresh has removed: their Delta tables have the rows from then.
     """
     whole = [row for row in asked if row.table is None]
-    named = {row.table for row in asked if row.table is not None and not row.unpublished}
+    named = _named(asked)
+    joining = {row.table for row in asked if row.joins}
     new = set(published) - set(subscribed)
-    added = sorted(new if whole else new & named)
+    added = sorted(new if whole else new & (named | joining))
     removed = sorted(set(subscribed) - set(published)) if whole else []
     copies = bool(whole) and whole[-1].copy_data
     both = set(published) & set(subscribed)
     back = {row.table for row in asked if row.unpublished and row.table in both and copies}
     afresh = named | (back - set(keeping))
     wanted = sorted(afresh - set(added) - set(removed))
-    copied = set(added) if copies else afresh
+    copied = set(added) if copies else afresh | {row.table for row in asked if row.joins and row.copy_data}
     replacing = named | (set(formerly) - set(keeping))
     return Plan(
         tuple(name for name in added if name in copied),
@@ -100,6 +101,11 @@ def plan(
         frozenset(subscribed).union(added).difference(removed),
         tuple(name for name in added if name in copied and name in replacing),
     )
+
+
+def _named(asked: Sequence[refresh.RefreshRow]) -> set[Name]:
+    """The tables that an operator has asked to copy, whatever their Delta tables have."""
+    return {row.table for row in asked if row.table is not None and not (row.unpublished or row.joins)}
 
 
 class Refresh:
@@ -140,7 +146,7 @@ class Refresh:
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
         keeping = [name for name in {**rels, **tables} if self._mode_of(".".join(name)) != "mirror"]
         formerly = refresh.removed(self._catalog, self._name)
-        named = {row.table for row in asked if not row.unpublished}
+        named = _named(asked)
         planned = plan(asked, tables, rels, keeping, formerly)
         known = [rel for name, rel in rels.items() if name not in planned.removed]
         new = (

@@ -48,6 +48,7 @@ DEFAULTS = {
         "wal_receiver_timeout_s": 60,
         "retry_max_s": 60,
         "catalog_check_s": 60,
+        "refresh": "manual",
         "max_copy_rate_bytes_s": 0,
         "verify_every_h": 0,
         "max_verify_rate_bytes_s": 8 << 20,

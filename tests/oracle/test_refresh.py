@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog import followed, refresh
 from pgbridge.bridge.catalog.catalog_rows import sync_name
+from tests.bridge.configurations import altered
 from tests.oracle.delta import differences
 from tests.oracle.load import Load
 from tests.oracle.native import NativeSubscriber
@@ -74,6 +75,26 @@ def pair(publisher, memory_pipeline):
 def slots(publisher):
     rows = publisher.query("SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'pgbridge%sync'")
     return [name for (name,) in rows if publisher.name in name]
+
+
+def test_a_table_joins_by_itself_under_load(publisher, pair):
+    """Within half a minute, with `workers.refresh = "auto"`; a table that leaves is reported, and stays."""
+    bridge, native = pair
+    bridge.subscription = altered(bridge.subscription, workers__refresh="auto")
+    name = bridge.subscription.name
+    with Load(publisher, change, pause_s=0.1), running(bridge):
+        publisher.execute("ALTER PUBLICATION pub ADD TABLE new; ALTER PUBLICATION pub DROP TABLE gone")
+        native.execute(f"ALTER SUBSCRIPTION {native.name} REFRESH PUBLICATION")
+        wait_until(bridge, lambda: ("public", "new") in bridge.catalog.rels_by_name(name), 60)
+        wait_until(bridge, lambda: settled(bridge))
+    bridge.catch_up()
+    native.wait_caught_up()
+    for table in ("old", "new", "spoilt"):
+        assert differences(bridge.spark, bridge.path(table), native, table) == []
+    assert ("public", "gone") in bridge.catalog.rels_by_name(name)
+    assert [(one.difference.kind, one.difference.relation) for one in followed.seen(bridge.catalog, name)] == [
+        ("unpublished", ("public", "gone"))
+    ]
 
 
 def test_add_remove_and_copy_afresh_under_load(publisher, pair):

@@ -59,6 +59,17 @@ def test_requests_are_taken_in_order_and_once(catalog):
     assert refresh.asked(catalog, "hr") == []
 
 
+def test_a_table_is_asked_to_join_once(catalog):
+    """Not if it is asked for anyhow."""
+    a, b = ("public", "a"), ("s", "b.c")
+    assert refresh.ask_to_join(catalog, "shop", [a], copy_data=False) == [a]
+    assert refresh.ask_to_join(catalog, "shop", [a, b], copy_data=True) == [b]
+    rows = [(row.table, row.copy_data, row.unpublished, row.joins) for row in refresh.asked(catalog, "shop")]
+    assert rows == [(a, False, False, True), (b, True, False, True)]
+    refresh.ask(catalog, "shop", [None], copy_data=True)
+    assert refresh.ask_to_join(catalog, "shop", [("public", "c")], copy_data=True) == []
+
+
 def test_tables_that_are_taken_up(catalog):
     afresh = RelRow("public", "old", "d", Lsn(0), OLD.path)
     follow = RelRow("public", "other", "r", Lsn(0), OTHER.path)

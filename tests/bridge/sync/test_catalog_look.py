@@ -325,6 +325,28 @@ def test_an_identity_that_may_be_null(look):
     assert looked.now() == []
 
 
+def test_a_table_that_joins_is_asked_for_once(look):
+    """It is a difference only if it could not be added; one that has left, or has another name, is left to somebody."""
+    looked = look(workers__refresh="auto")
+    assert looked.watch._every_s == 10
+
+    def asked():
+        return [(row.table, row.copy_data, row.joins) for row in refresh.asked(looked.catalog, "shop")]
+
+    assert asked() == []
+    looked.execute(
+        "CREATE TABLE s.young (id int); ALTER TABLE s.moves RENAME TO moved; ALTER PUBLICATION p DROP TABLE typed"
+    )
+    assert {one.kind for one in looked.now()} == {"renamed", "unpublished", "not_followed"}
+    assert {one.relation for one in looked.now() if one.kind == "not_followed"} == {("s", "moved")}
+    assert asked() == [(("s", "young"), True, True)]
+    number = refresh.asked(looked.catalog, "shop")[-1].number
+    refresh.take_up(looked.catalog, "shop", number, bring_in=(), follow=(), remove=())
+    not_followed = {one.relation for one in looked.now() if one.kind == "not_followed"}
+    assert not_followed == {("s", "moved"), ("s", "young")}, "it could not be added"
+    assert asked() == []
+
+
 DEFINITIONS = "CREATE PUBLICATION d FOR TABLE r, TABLES IN SCHEMA s WITH (publish_via_partition_root = true);"
 
 

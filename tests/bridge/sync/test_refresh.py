@@ -68,6 +68,21 @@ def test_a_changelog_is_only_replaced_by_a_request_that_names_it():
     assert plan([WHOLE, gone], {B}, {A, B}, {A}) == Plan(removed=(A,), subscribed=frozenset({B}))
 
 
+def joins(*tables, copy_data=True):
+    return [RefreshRow(number, table, copy_data, joins=True) for number, table in enumerate(tables, 5)]
+
+
+def test_a_table_that_joins_is_added_and_nothing_else():
+    """It copies over nothing that is there; one that is followed by now, or has left again, is let be."""
+    then = frozenset({A, B, C})
+    assert plan(joins(B), {A, B}, {A, C}) == Plan(copied=(B,), subscribed=then)
+    assert plan(joins(B, copy_data=False), {A, B}, {A, C}) == Plan(uncopied=(B,), subscribed=then)
+    assert plan(joins(A, C), {A, B}, {A, C}).empty
+    assert plan([UNCOPIED, *joins(B)], {A, B}, {A}) == Plan(copied=(B,), subscribed=frozenset({A, B}))
+    assert plan([*joins(B), *resync(B)], {A, B}, {A}).replacing == (B,)
+    assert plan(joins(B), {A, B}, {A}, formerly={B}).replacing == (B,)
+
+
 def test_what_cannot_be_copied_afresh():
     """It is not published any more. One that is named and not subscribed is added; one that is removed is just that."""
     added = {"copied": (B,), "replacing": (B,)}
