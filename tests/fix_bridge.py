@@ -64,7 +64,11 @@ class Pipeline:
         from pgbridge.bridge.spark.session import fork
 
         session = fork(self.spark)
-        return SubscriptionWorker(self.subscription, session, self.catalog, until_caught_up=until_caught_up)
+        worker = SubscriptionWorker(self.subscription, session, self.catalog, until_caught_up=until_caught_up)
+        stop = worker._commit_log.stop
+        # what a daemon appends at the end takes a second of each of a thousand lives
+        worker._commit_log.stop = lambda **_: stop()  # type: ignore[method-assign]
+        return worker
 
     def catch_up(self) -> None:
         """Run until everything the publisher has flushed is applied.

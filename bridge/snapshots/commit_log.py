@@ -32,9 +32,6 @@ _REST: Final = 50
 
 _TURNS: Final = Turns("commits", rest=4)
 
-_OVERDUE_S: Final = 300.0
-"""Records that are older are appended at the end of a run, too: runs that only catch up may all be short."""
-
 _AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 1_000
 _LOOK_S: Final = 1.0
@@ -93,15 +90,14 @@ class CommitLog:
     def stop(self, *, caught_up: bool = False) -> None:
         """End after the append under way, which is cut short; what is left is appended after the next start.
 
-        If the run has caught up, and has nothing more to do, records that are overdue are appended now.
+        If the run has caught up, and has nothing more to do, they are appended now: readers come next.
         """
         self._stopping = True
         self.table.interrupt()
         _TURNS.end(self._again)
         try:
-            oldest_s = commits.oldest_s(self.catalog, self.subscription)
-            if caught_up and oldest_s is not None and oldest_s < self.now_s() - _OVERDUE_S:
-                self.turn()
+            if caught_up:
+                self.turn(waited_s=0.0)
         except Exception as error:  # noqa: BLE001 - as in `_again`
             self._warn(error)
 
@@ -142,15 +138,15 @@ class CommitLog:
         self._idle = False
         return max(_LOOK_S, oldest_s + _EVERY_S - self.now_s())
 
-    def turn(self) -> bool:
-        """Append the records that have waited long enough; returns whether there were any.
+    def turn(self, *, waited_s: float = _EVERY_S) -> bool:
+        """Append the records, once the oldest has waited long enough; returns whether there were any.
 
         Raises:
             PySparkException, Py4JError, BridgeError: Nothing, or all, of an append is in the table. The next turn finds
                 out.
         """
         oldest_s = commits.oldest_s(self.catalog, self.subscription)
-        if oldest_s is None or oldest_s > self.now_s() - _EVERY_S:
+        if oldest_s is None or oldest_s > self.now_s() - waited_s:
             return False
         row = self.catalog.subscription(self.subscription)
         if row is None or row.incarnation is None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+import pgbridge
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.check.finding import passed
@@ -118,6 +119,7 @@ def test_the_jvm_is_killed(spark, publisher, daemon):
     assert bridge.wait() == -signal.SIGKILL, bridge.log_tail()
     assert bridge.run_until_caught_up() == 0
     assert spark.read.format("delta").load(bridge.path("t")).count() == 4002
+    assert pgbridge.snapshot(spark, str(bridge.folder / "lake"))["public.t"].count() == 4002
 
 
 def test_a_daemon_ends_whose_subscription_was_taken_over(supervised):
