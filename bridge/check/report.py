@@ -152,6 +152,7 @@ def role_script(subscription: Subscription) -> str:
     """
     who = login(subscription.connection)
     names = RoleNames(who.role, who.database, missing_publications=subscription.publications)
+    heading = ""
     try:
         with (
             Publisher(subscription.connection, application_name=f"{subscription.name}_check") as publisher,
@@ -166,9 +167,8 @@ def role_script(subscription: Subscription) -> str:
             names = RoleNames(who.role, who.database, True, missing, tables)
     except errors.BridgeError as error:
         reason = error.message.partition("\n")[0]
-        unknown = f"-- The server cannot be asked what is published, so complete the names below: {reason}\n"
-        return unknown + filled_in(sql.load_script("role"), names)
-    return filled_in(sql.load_script("role"), names)
+        heading = f"-- The server cannot be asked what is published, so complete the names below: {reason}\n"
+    return heading + filled_in(sql.load_script("role"), names)
 
 
 @dataclass(frozen=True, slots=True)

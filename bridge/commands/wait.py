@@ -46,8 +46,9 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
         row = catalog.subscription(name)
         if row is not None and not row.enabled:
             raise StateError(f'subscription "{name}" is disabled, and {missing}', hint=f"run: {remedies.enable(name)}")
+        # looked at again, because a refresh may have been taken up in between; each ends the wait for somebody
         if _waiting(catalog, name) and not refresh.asked(catalog, name) and (rels := _waiting(catalog, name)):
-            why, _, hint = _said(rels[0]).partition(HINT)  # until somebody does something
+            why, _, hint = _said(rels[0]).partition(HINT)
             raise StateError(f'subscription "{name}": {why}', hint=hint)
         if (left_s := begun_s + timeout_s - time.monotonic()) <= 0:
             raise _late(state, name, f"after {timeout_s:g} s {missing}")

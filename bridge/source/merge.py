@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
@@ -52,15 +51,9 @@ _LOG: Final = logging.getLogger("pgbridge")
 _AGAIN: Final = 'begin again: docs/spark-source.md, "Beginning again", says how'
 
 
-def exists(spark: SparkSession, path: str, format_: str = "delta") -> bool:
-    """Whether there is a Delta table, or something else that Spark reads, at a path."""
-    if format_ == "delta":
-        return DeltaTable.isDeltaTable(spark, path)
-    try:
-        _ = spark.read.format(format_).load(path).schema  # Spark Connect looks only now
-    except AnalysisException:
-        return False
-    return True
+def is_table(spark: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at a path."""
+    return DeltaTable.isDeltaTable(spark, path)
 
 
 @contextmanager

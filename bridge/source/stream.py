@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
+from pyspark.errors import AnalysisException
+
 from pgbridge.bridge.lake.schema import table_properties
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection
@@ -80,14 +82,8 @@ class Stream:
             PublisherError: As `copy_to`.
             ImportError: Delta is not installed.
         """
-        merging = _merging("to_delta")
-        merge = merging.merge_into(path, key=self._key())
-        if not merging.exists(self.spark, path) and merging.exists(self.spark, f"{checkpoint}/metadata", "text"):
-            raise ConfigError(
-                f"{checkpoint} is the checkpoint of a query that has begun, and there is no Delta table at {path}",
-                hint=f"correct the path, or begin again: {AFRESH}",
-            )
-        self.copy_to(path)
+        merge = _merging("to_delta").merge_into(path, key=self._key())
+        self._copy_to(path, checkpoint)
         of_batch = {"maxBytesPerTrigger": _BATCH_BYTES} if HAS_LIMITS else {}
         changes = Stream(self.spark, {**of_batch, **self.options}).changes
         writer = changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
@@ -117,12 +113,16 @@ class Stream:
             PublisherError: The server refuses; or only one of slot and Delta table exists.
             ImportError: Delta is not installed.
         """
+        self._copy_to(path)
+
+    def _copy_to(self, path: str, checkpoint: str | None = None) -> None:
+        """Do what `copy_to` does, unless the query has begun, so that its table was there."""
         merging = _merging("copy_to")
         options = stream_options(self.options)
         connection, slot = options.connection, options.slot
         if options.create_slot:
             raise ConfigError("the copy creates its slot", hint="leave out create_slot")
-        copied = merging.exists(self.spark, path)  # before the slot, which is there before its copy
+        copied = merging.is_table(self.spark, path)  # before the slot, which is there before its copy
         with Publisher(connection, application_name=options.application_name) as publisher:
             begun = publisher.slot(slot) is not None
         if copied:
@@ -130,6 +130,11 @@ class Stream:
                 there = f'replication slot "{slot}" does not exist, and {path} does'
                 raise PublisherError(f"{there}: the changes since its copy are lost", hint=AFRESH)
             return
+        if checkpoint is not None and self._has_begun(checkpoint):
+            raise ConfigError(
+                f"{checkpoint} is the checkpoint of a query that has begun, and there is no Delta table at {path}",
+                hint=f"correct the path, or begin again: {AFRESH}",
+            )
         if begun:
             raise PublisherError(
                 f'replication slot "{slot}" exists, and {path} does not: its copy was cut short, or is elsewhere',
@@ -146,12 +151,20 @@ class Stream:
                 with merging.settings(self.spark, merging.MICROSECONDS):
                     rows.write.format("delta").options(**table_properties(rows.columns)).save(path)
             except BaseException:
-                if merging.exists(self.spark, path):
+                if merging.is_table(self.spark, path):
                     raise  # it is there, whatever was raised: the slot belongs to it
                 stack.close()  # the snapshot's connection has the slot
                 with ReplicationConnection(connection, application_name=slot) as replication:
                     replication.drop_slot(slot)
                 raise
+
+    def _has_begun(self, checkpoint: str) -> bool:
+        """Whether the checkpoint has the file that Spark writes when a query begins."""
+        try:
+            _ = self.spark.read.text(f"{checkpoint}/metadata").schema  # Spark Connect looks only now
+        except AnalysisException:
+            return False
+        return True
 
 
 def _merging(what: str) -> ModuleType:

@@ -225,6 +225,8 @@ class CatalogWatch(threads.Closing):
         name, copied = self._subscription.name, self._subscription.copy_data
         new = [table for table in compared.joining if table not in self._asked]
         self._asked = frozenset(compared.joining)
+        if not compared.joining:  # nothing is asked of the state catalog
+            return compared
         for table in refresh.ask_to_join(self._catalog, name, new, copy_data=copied):
             self._log.info("table has joined the publications", relation=".".join(table), copied=copied)
         waiting = {row.table for row in refresh.asked(self._catalog, name)}
