@@ -124,7 +124,7 @@ def steady(
         float | None, typer.Option(min=1, help="How long it is measured, instead of the load's.")
     ] = None,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the load before the measurement.")] = 60,
-    commit_interval: Annotated[float, typer.Option(min=0, help="The subscription's batch.commit_interval_s.")] = 0,
+    commit_interval: Annotated[float, typer.Option(min=0, help="The subscription's batch.commit_interval_s.")] = 1,
     scale: Scale = 1.0,
     to: Report = None,
 ) -> None:

@@ -74,7 +74,7 @@ class Load:
     seconds: float
     prepare: Callable[[EmbeddedPostgres, str], None]
     script: str | None = None
-    commit_interval_s: float = 0.0
+    commit_interval_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def measure(
     with database(server, dbname) as publisher:
         load.prepare(server, dbname)
         bridge = BridgeFolder(folder)
-        interval: dict[str, Any] = {"batch.commit_interval_s": load.commit_interval_s} if load.commit_interval_s else {}
+        interval: dict[str, Any] = {"batch.commit_interval_s": load.commit_interval_s}
         bridge.configure(server.conninfo(dbname), PUBLICATION, slot_name=_SLOT, **interval)
         with (
             closing(Child(bridge.config_file, folder / "daemon.log")) as child,

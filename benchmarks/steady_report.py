@@ -48,11 +48,10 @@ def section(one: Steady) -> str:
 def described(one: Steady) -> str:
     """Return what was written, and whether the lag grows."""
     seconds = one.end_s - one.start_s
-    interval = f", with `commit_interval_s = {one.load.commit_interval_s:g}`" if one.load.commit_interval_s else ""
     grows = "The lag grows." if lag_grows(one) else "The lag does not grow."
     return (
         f"{one.load.text[0].upper()}{one.load.text[1:]}: {one.load.rate:g} transactions a second for {seconds:.0f} s"
-        f"{interval}"
+        f", with `commit_interval_s = {one.load.commit_interval_s:g}`"
         f" ({grouped(one.transactions)} transactions with those before). {one.stolen_s:.1f} s of CPU time were stolen."
         f" {grows}"
     )

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -89,7 +89,8 @@ def measure(
         execute(server, "bench_synchronous", *_PREPARE)
         conninfo = server.conninfo("bench_synchronous")
         bridge = BridgeFolder(folder)
-        bridge.configure(conninfo, PUBLICATION, slot_name=_SLOT)
+        interval: dict[str, Any] = {"batch.commit_interval_s": 0.0}  # as docs/failover.md says for this
+        bridge.configure(conninfo, PUBLICATION, slot_name=_SLOT, **interval)
         with closing(Child(bridge.config_file, folder / "daemon.log")) as child, closing(bridge.catalog()) as catalog:
             end_s = time.monotonic() + _COPY_S
             while not is_copied(catalog):

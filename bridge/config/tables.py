@@ -21,8 +21,9 @@ class Batch(BaseModel):
         max_rows: A batch takes no more transactions once it has this many rows: those that it touches, each once.
         max_bytes: The same for the memory that these rows take.
         max_age_s: How long a transaction of an idle stream waits for others to join its batch.
-        commit_interval_s: A batch begins no sooner than this after the one before has, unless it is full. PostgreSQL's
-            commit_delay, and the interval of Spark's `Trigger.ProcessingTime`.
+        commit_interval_s: A batch begins no sooner than this after the one before has, unless it is full; the first
+            one after a pause does not wait. PostgreSQL's commit_delay, and the interval of Spark's
+            `Trigger.ProcessingTime`.
     """
 
     model_config = _STRICT
@@ -30,7 +31,7 @@ class Batch(BaseModel):
     max_rows: int = Field(default=2_000_000, ge=1)
     max_bytes: int = Field(default=256 << 20, ge=1)
     max_age_s: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    commit_interval_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    commit_interval_s: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
 
 class TargetTables(BaseModel):

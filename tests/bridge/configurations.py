@@ -40,7 +40,7 @@ DEFAULTS = {
         "max_rows": 2_000_000,
         "max_bytes": 256 * 1024 * 1024,
         "max_age_s": 0.1,
-        "commit_interval_s": 0.0,
+        "commit_interval_s": 1.0,
     },
     "target": {"jsonb": "string", "adopt": False, "maintenance": "created", "vacuum_retention_h": 168},
     "workers": {
