@@ -59,5 +59,8 @@ def test_report():
     assert (
         "## pgbench\n\nPgbench's TPC-B transactions on its four tables, of scale 10: 100 transactions a second" in text
     )
-    assert "for 40 s (5 000 transactions with those before). 0.5 s of CPU time were stolen. The lag does not" in text
+    assert (
+        "for 40 s, with `commit_interval_s = 1` (5 000 transactions with those before). 0.5 s of CPU time were stolen."
+        " The lag does not"
+    ) in text
     assert "The lag grows." in text

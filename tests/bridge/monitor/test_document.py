@@ -86,7 +86,7 @@ def test_before_the_first_start(shop):
         "tables": [],
         "conflicts": {},
         "slot": None,
-        "commit_interval_s": 0.0,
+        "commit_interval_s": 1.0,
         "problems": [],
     }
 
@@ -167,7 +167,7 @@ def test_all_that_the_catalog_has(shop):
         ],
         "conflicts": {"delete_missing": 5, "update_missing": 1},
         "slot": None,
-        "commit_interval_s": 0.0,
+        "commit_interval_s": 1.0,
     }
 
 
