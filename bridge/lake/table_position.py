@@ -6,7 +6,7 @@ A table's latest commits are read from its log if it is local, at next to no cos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
     from pgbridge.bridge.lake.log.stamp import CommitStamp
@@ -121,26 +121,47 @@ def log_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]
     """The latest commits, the latest first; none if there is no table."""
     log = log_of(location.place_of(spark, path))
     if log is not None:
-        return list(_local(log, latest))
+        return [Commit.of_log(version, info) for version, info in _infos(log, latest)]
     return described_commits(spark, path, latest)
 
 
 def described_commits(spark: SparkSession, path: str, latest: int) -> Sequence[Commit]:
     """The same by DESCRIBE HISTORY, wherever the table is."""
+    return [Commit.of(row) for row in _described(spark, path, latest)]
+
+
+def _described(spark: SparkSession, path: str, latest: int) -> Sequence[Row]:
     try:
-        rows = table.described_history(spark, path, latest)
+        return table.described_history(spark, path, latest)
     except AnalysisException:
         if table.schema_of(spark, path) is None:
             return ()
         raise
-    return [Commit.of(row) for row in rows]
 
 
-def _local(log: Path, latest: int) -> Iterator[Commit]:
+def _infos(log: Path, latest: int) -> Iterator[tuple[int, dict[str, Any]]]:
     newest = latest_version(log)
     for version in range(newest, max(-1, newest - latest), -1):
         try:
-            info = info_of(entry_of(log, version))
+            yield version, info_of(entry_of(log, version))
         except FileNotFoundError:  # Delta has removed what is older than the log's retention
             return
-        yield Commit.of_log(version, info)
+
+
+class Entry(NamedTuple):
+    """What a commit says of itself."""
+
+    version: int
+    operation: str
+    user_metadata: str | None
+
+
+def log_entries(spark: SparkSession, path: str, latest: int) -> Iterator[Entry]:
+    """What the latest commits say of themselves, the latest first; nothing if there is no table."""
+    log = log_of(location.place_of(spark, path))
+    if log is None:
+        for row in _described(spark, path, latest):
+            yield Entry(row.version, row.operation, row.userMetadata)
+        return
+    for version, info in _infos(log, latest):
+        yield Entry(version, info.get("operation", ""), info.get("userMetadata"))

@@ -14,6 +14,7 @@ owner any more (`TakenOver`).
 from __future__ import annotations
 
 import datetime as dt
+import json
 import socket
 import threading
 import uuid
@@ -28,10 +29,12 @@ from pgbridge.bridge.catalog import manifest
 from pgbridge.bridge.catalog.catalog import boot_id
 from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.lake import ddl, location, retry, source, writes
+from pgbridge.bridge.lake.log.history import KEEP_ROWS
 from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake.log.stamp import USER_METADATA
 from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.lake.table import asked, schema_of
-from pgbridge.bridge.lake.table_position import log_commits
+from pgbridge.bridge.lake.table_position import Entry, log_entries
 from pgbridge.bridge.runtime import faults, remedies
 from pgbridge.bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
 from pgbridge.bridge.runtime.threads import Together
@@ -40,7 +43,7 @@ from pgbridge.bridge.spark.session import companion
 from pgbridge.bridge.targets.location import own_location, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -62,7 +65,12 @@ _KEPT: Final = 20
 _VACUUM_EVERY: Final = 10 * _KEPT
 """After so many changes, files that readers had a week to leave are removed: a second's work, before a confirmation."""
 
+_ROWS: Final = "pgbridge_rows"
+"""What a commit's userMetadata has in JSON: `Last` of each origin that it appends rows to."""
+
 _SETTINGS: Final = {
+    # its other commits, as those that remove earlier rows, append none
+    USER_METADATA: json.dumps({_ROWS: {}}),
     # a few rows: to generate code takes longer than to do without
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -107,6 +115,12 @@ class Last(NamedTuple):
 _NONE: Final = Last(0, "")
 _NO_TABLE: Final = -1
 
+_LOOKED_BACK: Final = 50
+"""A table of at most so many commits needs no query, if nothing of it is known."""
+
+_SINCE: Final = 10
+"""The same for the commits since the version that is known; on a store, each is a request."""
+
 
 @dataclass(eq=False)
 class ManifestTable:
@@ -138,15 +152,15 @@ class ManifestTable:
         return self._together.do(_Entry(spark, origin, slot_name, due))
 
     def _append(self, entries: list[_Entry]) -> list[Last]:
-        spark = companion(entries[0].spark, "manifest", _SETTINGS)
+        spark = entries[0].spark
         with self._lock:
             self._read(spark)
             rows: list[dict[str, Any]] = []
+            numbers = {origin: last.number for origin, last in self._last.items()}
             for entry in entries:
-                last = self._last.get(entry.origin, _NONE)
-                if last.generation <= entry.due.generation:
-                    number = max(last.number, entry.due.generation << _GENERATION_BITS) + 1
-                    self._last[entry.origin] = last._replace(number=number)
+                if self._last.get(entry.origin, _NONE).generation <= entry.due.generation:
+                    number = max(numbers.get(entry.origin, 0), entry.due.generation << _GENERATION_BITS) + 1
+                    numbers[entry.origin] = number
                     rows.append(_row(entry.origin, entry.slot_name, number, document=entry.due.document))
             self._write(spark, rows)
             for row in rows:
@@ -161,7 +175,6 @@ class ManifestTable:
         Raises:
             StateError: Another machine has begun it at the same moment. Or as `append`.
         """
-        spark = companion(spark, "manifest", _SETTINGS)
         by = f"{socket.gethostname()}/{uuid.uuid4().hex}"
         with self._lock:
             self._read(spark)
@@ -176,14 +189,16 @@ class ManifestTable:
         return generation
 
     def _write(self, spark: SparkSession, rows: list[dict[str, Any]], stamp: Mapping[str, str] | None = None) -> None:
-        """Append rows by one commit, and flush it."""
+        """Append rows by one commit, and flush it. Its log entry has what `Last` has of them."""
         if not rows:
             return
+        spark = companion(spark, "manifest", _SETTINGS)
         if self._version == _NO_TABLE:
             retry.retry_commit(partial(self._ensure, spark), self.path)
-        self._version = None
+        told = {row["origin"]: Last(row["number"], row["slot_name"], row["claimed_by"]) for row in rows}
+        options = {**(stamp or {}), "userMetadata": json.dumps({_ROWS: told})}
         frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
-        retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
+        retry.retry_commit(lambda: writes.append_rows(frame, self.path, options), self.path)
         self._flush(spark)
 
     def _flush(self, spark: SparkSession) -> None:
@@ -192,26 +207,44 @@ class ManifestTable:
         self._local[1].flush([self.path])
 
     def _read(self, spark: SparkSession) -> None:
-        """Read the last row of each origin, unless the table is as it was when they were read."""
-        latest = asked(self.path, lambda: log_commits(spark, self.path, 1))
-        version = next((commit.version for commit in latest), _NO_TABLE)
+        """Have the last row of each origin as of now: by what the commits since say of themselves, or by a query.
+
+        A daemon of many subscriptions starts, and each has a look: a query takes a second of a JVM that is cold.
+        """
+        entries = asked(self.path, lambda: self._entries(spark))
+        version = entries[0].version if entries else _NO_TABLE
         if version == self._version:
             return
-        self._last = {}
+        since = _told(entries, self._version)
+        if since is None:
+            self._last = self._queried(companion(spark, "manifest", _SETTINGS)) if entries else {}
+        else:
+            known, rows = since
+            self._last = _folded(self._last if known else {}, rows)
+        self._version = version
+
+    def _entries(self, spark: SparkSession) -> list[Entry]:
+        latest = list(log_entries(spark, self.path, 1))
+        if not latest or latest[0].version == self._version:
+            return latest
+        return list(log_entries(spark, self.path, _LOOKED_BACK if self._version is None else _SINCE))
+
+    def _queried(self, spark: SparkSession) -> dict[str, Last]:
+        """The last row of each origin."""
         if self._exists(spark):
             rows = location.read_table(spark, self.path)
             claim = F.when(F.col("claimed_by").isNotNull(), F.struct("number", "claimed_by"))
             last = rows.groupBy("origin").agg(F.max(F.struct("number", "slot_name")), F.max(claim)["claimed_by"])
-            self._last = {
+            return {
                 origin: Last(number, slot_name, claimed_by)
                 for origin, (number, slot_name), claimed_by in last.collect()
             }
-        self._version = version
+        return {}
 
     def last(self, spark: SparkSession, origin: str) -> Last | None:
         """The last row of an origin; None if there is none."""
         with self._lock:
-            self._read(companion(spark, "manifest", _SETTINGS))
+            self._read(spark)
             return self._last.get(origin)
 
     def lock_of(self, origin: str) -> threading.Lock:
@@ -234,6 +267,7 @@ class ManifestTable:
         return schema is not None
 
     def _prune(self, spark: SparkSession, origin: str, number: int) -> None:
+        spark = companion(spark, "manifest", _SETTINGS)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND number < {number}"
         retry.retry_commit(lambda: spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
         if number % _VACUUM_EVERY == 0:
@@ -249,6 +283,52 @@ class ManifestTable:
         if not last or last[0].slot_name != slot_name:
             return None
         return manifest.Manifest.of(last[0].document)
+
+
+def _told(entries: Sequence[Entry], known: int | None) -> tuple[bool, list[dict[str, Last]]] | None:
+    """What commits say of their rows, the earliest first: all since a version, and that they are; or all there are.
+
+    Returns:
+        None if one does not tell, or they do not go back so far. All of them count: who has not seen a claim may commit
+        after it.
+    """
+    told: list[dict[str, Last]] = []
+    for entry in entries:
+        if entry.version == known:
+            return True, told[::-1]
+        rows = _rows_told(entry)
+        if rows is None:
+            return None
+        told.append(rows)
+        if entry.version == 0:  # a table without any row may be somebody else's
+            return (False, told[::-1]) if any(told) else None
+    return None
+
+
+def _folded(last: Mapping[str, Last], told: Iterable[Mapping[str, Last]]) -> dict[str, Last]:
+    """The last rows with those of later commits: the greatest number counts, whichever commit came first."""
+    folded = dict(last)
+    for rows in told:
+        for origin, row in rows.items():
+            before = folded.get(origin, _NONE)
+            # claims are in their order: Delta refuses an earlier one
+            folded[origin] = max(row, before, key=_number)._replace(claimed_by=row.claimed_by or before.claimed_by)
+    return folded
+
+
+def _number(row: Last) -> int:
+    return row.number
+
+
+def _rows_told(entry: Entry) -> dict[str, Last] | None:
+    """What a commit says of its rows; None if it does not tell: one of an earlier pgbridge, or another writer's."""
+    try:
+        rows = json.loads(entry.user_metadata or "{}").get(_ROWS)
+        if rows is not None:
+            return {origin: Last(*last) for origin, last in rows.items()}
+    except (ValueError, TypeError, AttributeError):  # another writer's
+        return None
+    return {} if entry.operation in KEEP_ROWS else None
 
 
 def _row(

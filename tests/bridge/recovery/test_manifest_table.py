@@ -113,3 +113,82 @@ def test_a_table_that_is_another_one(spark, table):
     with pytest.raises(TargetError, match="is not a table of subscriptions: its columns are ") as caught:
         table.append(spark, SHOP, "slot", document(1))
     assert "move it away" in caught.value.hint
+
+
+def test_the_log_tells_what_a_query_does(spark, table, monkeypatch):
+    """Whatever came between: a claim, what is removed, another writer's OPTIMIZE, commits of an earlier pgbridge."""
+    monkeypatch.setattr("pgbridge.bridge.recovery.manifest_table._KEPT", 3)
+
+    def seen():
+        """The last rows by the log alone, and by a query."""
+        by_log, by_query = ManifestTable(table.path), ManifestTable(table.path)
+        with monkeypatch.context() as patch:
+            patch.setattr(by_log, "_queried", lambda _: pytest.fail("the log tells it"))
+            rows = [by_log.last(spark, origin) for origin in (SHOP, HR)]
+        return rows, [by_query._queried(spark).get(origin) for origin in (SHOP, HR)]
+
+    assert ManifestTable(table.path).last(spark, SHOP) is None
+    table.append(spark, HR, "other", document(9))
+    for number in range(1, 5):
+        table.append(spark, SHOP, "slot", document(number))
+    by_log, by_query = seen()
+    assert by_log == by_query
+    other = ManifestTable(table.path)
+    other.claim(spark, SHOP, "slot")
+    other.append(spark, SHOP, "slot", document(5, generation=1))
+    spark.sql(f"OPTIMIZE delta.`{table.path}`").collect()
+    by_log, by_query = seen()
+    assert by_log[0].claimed_by.startswith(socket.gethostname()), "of the claim before"
+    assert by_log == by_query
+    spark.read.format("delta").load(table.path).limit(0).write.format("delta").mode("append").save(table.path)
+    assert other.last(spark, SHOP) == by_log[0], "nobody knows what that has appended: a query tells"
+    assert ManifestTable(table.path).last(spark, HR) == by_log[1]
+
+
+def test_commits_that_are_far_back_are_found(spark, table, monkeypatch):
+    table.append(spark, HR, "other", document(9))
+    known = ManifestTable(table.path)
+    first = known.last(spark, HR)
+    assert first is not None
+    assert first.number == 1
+    for number in range(1, 5):
+        table.append(spark, SHOP, "slot", document(number))
+    for name in ("_LOOKED_BACK", "_SINCE"):
+        monkeypatch.setattr(f"pgbridge.bridge.recovery.manifest_table.{name}", 2)
+    for reader in (ManifestTable(table.path), known):
+        rows = [reader.last(spark, origin) for origin in (SHOP, HR, "pgbridge/1/none")]
+        assert [row and (row.number, row.slot_name) for row in rows] == [(4, "slot"), (1, "other"), None]
+
+
+@pytest.mark.parametrize("between", ["nothing", "more than is looked through", "a commit that does not tell"])
+def test_a_document_that_is_written_after_a_claim_it_has_not_seen_does_not_count(spark, table, monkeypatch, between):
+    """Its commit comes last, and its number is of the generation before: both sides go by the claim."""
+    module, other = "pgbridge.bridge.recovery.manifest_table", ManifestTable(table.path)
+    table.append(spark, SHOP, "slot", document(1))
+    write = ManifestTable._write
+
+    def late(self, *arguments):
+        monkeypatch.setattr(ManifestTable, "_write", write)
+        if between == "a commit that does not tell":
+            monkeypatch.setattr(f"{module}._ROWS", "of another pgbridge")
+        assert other.claim(spark, SHOP, "slot") == 1
+        monkeypatch.setattr(f"{module}._ROWS", "pgbridge_rows")
+        for number in range(2, 4):
+            other.append(spark, SHOP, "slot", document(number, generation=1))
+        write(self, *arguments)
+
+    if between == "more than is looked through":
+        monkeypatch.setattr(f"{module}._SINCE", 2)
+    monkeypatch.setattr(ManifestTable, "_write", late)
+    last = table.append(spark, SHOP, "slot", document(9))
+    assert (last.generation, last.number) == (1, (1 << 32) + 2), "it is told that another one goes on"
+    assert other.append(spark, SHOP, "slot", document(4, generation=1)).number == (1 << 32) + 3
+    assert number_of(other, spark, SHOP) == 4
+    assert ManifestTable(table.path).claim(spark, SHOP, "slot") == 2
+
+
+def test_rows_that_somebody_deletes_are_gone(spark, table):
+    table.append(spark, SHOP, "slot", document(1))
+    assert ManifestTable(table.path).last(spark, SHOP) is not None
+    spark.sql(f"DELETE FROM delta.`{table.path}`").collect()
+    assert table.last(spark, SHOP) is None
