@@ -80,7 +80,7 @@ def ask_to_join(
 ) -> list[tuple[str, str]]:
     """Record requests to add tables, unless one that waits does so; returns the tables."""
     with catalog.transaction() as db:
-        waiting = {row.table for row in _asked(db, subscription) if not row.unpublished}
+        waiting = {row.table for row in asked(catalog, subscription) if not row.unpublished}
         joining = [table for table in tables if not waiting.intersection({None, table})]
         db.executemany(
             "INSERT INTO refresh (subscription, namespace, name, copy_data, joins) VALUES (?, ?, ?, ?, 1)",
@@ -91,18 +91,13 @@ def ask_to_join(
 
 def asked(catalog: Catalog, subscription: str) -> list[RefreshRow]:
     """The requests that the worker has not taken up, in their order."""
-    with catalog.transaction() as db:
-        return _asked(db, subscription)
-
-
-def _asked(db: sqlite3.Connection, subscription: str) -> list[RefreshRow]:
-    rows = db.execute(
+    rows = catalog.rows(
         "SELECT id, namespace, name, copy_data, unpublished, joins FROM refresh WHERE subscription = ? ORDER BY id",
-        (subscription,),
+        subscription,
     )
     return [
         RefreshRow(number, None if name is None else (namespace, name), *map(bool, flags))
-        for number, namespace, name, *flags in rows.fetchall()
+        for number, namespace, name, *flags in rows
     ]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pgbridge.bridge.catalog import catalog_rows, notes
 from pgbridge.bridge.receive.publisher import Publisher
-from pgbridge.bridge.runtime.errors import BridgeError, SyncError
+from pgbridge.bridge.runtime.errors import BridgeError, StateError, SyncError
 from pgbridge.bridge.runtime.log import COPY_PROGRESS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pgbridge.bridge.sync.table_reading import CopySize
 
 
-_LOOK_INTERVAL_S = 0.5
+_LOOK_INTERVAL_S = 1.0
 
 
 class CopyLimit:
@@ -42,38 +42,43 @@ class CopyLimit:
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
         self._under_way = 0
-        self._waiting: deque[object] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Condition] = deque()  # each of its own: hundreds may wait, and one is next
 
     def change(self, limit: int | None) -> None:
         """Let at most `limit` copies run from now on; those beyond it that are under way go on."""
-        with self._changed:
+        with self._lock:
             self._limit = limit
-            self._changed.notify_all()
+            self._wake()
 
     @contextmanager
     def turn(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Wait for a turn, and keep it during the `with` block; raise a SyncError if it is `stopping` meanwhile."""
-        mine = object()
-        with self._changed:
+        mine = threading.Condition(self._lock)
+        with self._lock:
             self._waiting.append(mine)
             try:
                 while not self._is_next(mine):
                     if stopping():
                         raise SyncError("stopped while it waited for other tables' copies")
-                    self._changed.wait(_LOOK_INTERVAL_S)
+                    mine.wait(_LOOK_INTERVAL_S)
                 self._under_way += 1
             finally:
                 self._waiting.remove(mine)
-                self._changed.notify_all()
+                self._wake()
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._under_way -= 1
-                self._changed.notify_all()
+                self._wake()
 
-    def _is_next(self, mine: object) -> bool:
+    def _wake(self) -> None:
+        """Have the first in the line look whether it may go; if it may, it wakes the next."""
+        if self._waiting:
+            self._waiting[0].notify()
+
+    def _is_next(self, mine: threading.Condition) -> bool:
         return self._limit is None or (self._waiting[0] is mine and self._under_way < self._limit)
 
 
@@ -147,14 +152,15 @@ class CopyProgress:
 
 
 class CopyMonitor:
-    """A thread that samples the progress of a subscription's copies, for `pgbridge status` and the log.
+    """Samples the progress of a subscription's copies in a thread, for `pgbridge status` and the log.
 
-    It never makes a copy fail: if the server does not answer, the progress stays as it was.
+    The thread is there while a copy is, and asks the server once that has taken a second. It never makes a copy fail:
+    if the server does not answer, the progress stays as it was.
 
     Args:
         catalog: Gets the progress every second; it is deleted there at the end.
         log: Gets the progress of each copy every 10 seconds.
-        advanced: Called when copies have got further, or one has begun or ended.
+        advanced: Called when copies that take longer than a second have got further.
     """
 
     def __init__(
@@ -172,19 +178,29 @@ class CopyMonitor:
         self._bytes: dict[str, int] = {}
         self._copies: dict[str, CopyProgress] = {}
         self._logged_s: dict[str, float] = {}
+        self._rows = notes.copies(catalog, subscription)  # those of a daemon that was killed, at first
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"copies of {subscription}", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._put([])
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
-        notes.put_copies(self._catalog, self._subscription, [])
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._put([])
+
+    def _put(self, rows: list[catalog_rows.CopyRow]) -> None:
+        """Have the catalog show copies; each write waits for the disk."""
+        if rows != self._rows:
+            notes.put_copies(self._catalog, self._subscription, rows)
+            self._rows = rows
 
     @contextmanager
     def watching(self, application_name: str, namespace: str, name: str, size: CopySize) -> Iterator[None]:
@@ -193,6 +209,9 @@ class CopyMonitor:
         with self._lock:
             self._copies[application_name] = CopyProgress(namespace, name, size, now_s)
             self._logged_s[application_name] = now_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"copies of {self._subscription}", daemon=True)
+                self._thread.start()
         try:
             yield
         finally:
@@ -200,14 +219,28 @@ class CopyMonitor:
                 del self._copies[application_name]
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while self._goes_on():
             try:
                 with Publisher(self._conninfo, application_name=f"{self._subscription}_progress") as publisher:
-                    while not self._stop.wait(_POLL_S):
+                    self._look(publisher)
+                    while self._goes_on():
                         self._look(publisher)
             except BridgeError as error:
                 self._log.debug("the progress of copies is unknown", error=str(error))
-                self._stop.wait(_POLL_S)
+            else:
+                return
+
+    def _goes_on(self) -> bool:
+        """Wait a moment; return whether there is a copy then. If there is none, the thread ends."""
+        if self._stop.wait(_POLL_S):
+            return False
+        with self._lock:
+            if self._copies:
+                return True
+            with suppress(StateError):  # else it is written at the end
+                self._put([])  # before another thread shows those that begin
+            self._thread = None
+        return False
 
     def _look(self, publisher: Publisher) -> None:
         with self._lock:
@@ -224,7 +257,7 @@ class CopyMonitor:
         if (sizes := {name: row.bytes for name, row in rows.items()}) != self._bytes:
             self._bytes = sizes
             self._advanced()
-        notes.put_copies(self._catalog, self._subscription, rows.values())
+        self._put(list(rows.values()))
         for name, row in rows.items():
             if now_s - self._logged_s[name] >= _LOGGED_S:
                 self._logged_s[name] = now_s
