@@ -102,7 +102,7 @@ def receive(job: Job) -> Received:
     with Background("form") as background, tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
         keep_freed()  # as the daemon does
-        share_interpreter()
+        share_interpreter(1)
         time.sleep(job.rest_s)
         started_s, cpu_s, stolen_before_s = time.perf_counter(), time.process_time(), stolen_s()
         receiver.start()

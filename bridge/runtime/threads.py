@@ -54,14 +54,16 @@ FORMING: Final = 10
 
 _SWITCH_S: Final = 0.0002
 """How long a thread may hold the interpreter's lock that another one waits for: 5 ms by default, in which a walsender
-would fill its socket many times."""
+would fill its socket many times. Each thread that waits wakes up as often to see whether it is over, so it is that much
+for each stream: with 300, two cores would do nothing else."""
+_MOST_SWITCH_S: Final = 0.05
 
 _MOST_NICE: Final = 19
 
 
-def share_interpreter() -> None:
-    """Have threads hand over the interpreter's lock soon. It holds for the whole process."""
-    sys.setswitchinterval(_SWITCH_S)
+def share_interpreter(streams: int) -> None:
+    """Have threads that receive so many streams hand over the interpreter's lock soon, in the whole process."""
+    sys.setswitchinterval(min(_MOST_SWITCH_S, _SWITCH_S * max(1, streams)))
 
 
 def yield_to_others(nice: int) -> None:

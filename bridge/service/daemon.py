@@ -140,7 +140,7 @@ class Daemon:
                 self._watch.start()
                 while (spark := self._started_spark(warehouses, keep_open)) is not None:
                     process.keep_freed()
-                    threads.share_interpreter()
+                    threads.share_interpreter(len(self._config.subscription))
                     SUSPECTS.jvm_started(self._driver)
                     with JvmWatch(self._log, self._driver), self._completeness(spark, catalog):
                         try:
@@ -392,6 +392,7 @@ class Daemon:
         file does not show.
         """
         self._config = planned.config
+        threads.share_interpreter(len(planned.config.subscription))
         self._copy_limit.change(planned.config.copies_at_once)
         self._outdated |= planned.outdated & self._workers.keys()
         self._failed.clear()

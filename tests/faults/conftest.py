@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def on_call(publisher, tmp_path, pgbridge, monkeypatch) -> Iterator[Callable[..., OnCall]]:
     """Makes a daemon on a Spark session, or with tables in memory; both tables are copied, and followed."""
     monkeypatch.setattr(process, "keep_freed", lambda: None)
-    monkeypatch.setattr(threads, "share_interpreter", lambda: None)
+    monkeypatch.setattr(threads, "share_interpreter", lambda _: None)
     monkeypatch.setattr(Driver, "stop", lambda *_: None)
     with ExitStack() as stack:
 

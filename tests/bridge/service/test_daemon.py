@@ -36,7 +36,7 @@ def test_a_failing_subscription_makes_until_caught_up_fail(publisher, tables, tm
     monkeypatch.setattr(Driver, "start", lambda *_, **__: tables)
     monkeypatch.setattr(Driver, "stop", lambda *_: None)
     monkeypatch.setattr(process, "keep_freed", lambda: None)
-    monkeypatch.setattr(threads, "share_interpreter", lambda: None)
+    monkeypatch.setattr(threads, "share_interpreter", lambda _: None)
     given: dict[str, Any] = {"publications": ("pub",), "warehouse": str(tmp_path / "lake"), "slot_name": "nothing"}
     subscription = Subscription(name="sub", connection=publisher.conninfo, create_slot=False, **given)
     config = Config(state_dir=tmp_path / "state", subscription={"sub": subscription})

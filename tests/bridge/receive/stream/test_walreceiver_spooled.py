@@ -288,7 +288,7 @@ def test_status_updates_are_in_time_on_a_loaded_machine(publisher, tmp_path, mon
     """300 MB of long rows are spooled beside two busy threads and four busy processes, with wal_sender_timeout = 4s."""
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 1.0)
     switch_s = sys.getswitchinterval()
-    share_interpreter()  # as the daemon does
+    share_interpreter(1)  # as the daemon does
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
     publisher.execute("ALTER TABLE t ALTER a SET STORAGE EXTERNAL")
     stream = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
