@@ -170,7 +170,7 @@ def configure(folder: Path, conninfo: str, subscriptions: Mapping[str, str]) -> 
     """Create the folder with a configuration file of the subscriptions, and return the file."""
     lines = ['state_dir = "state"']
     for name, publication in subscriptions.items():
-        keys = {"connection": conninfo, "publications": [publication], "warehouse": f"lake/{name}"}
+        keys = {"connection": conninfo, "publications": [publication], "warehouse": "lake"}
         lines += [f"[subscription.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
     (folder / "state").mkdir(parents=True)
     config_file = folder / "pgbridge.toml"
