@@ -223,7 +223,7 @@ def test_configuration_has_every_key_with_its_default(key):
         assert value == (str(field.default) if isinstance(field.default, Path) else field.default)
     else:
         assert not field.is_required()
-        assert field.default in {None, "", ()}, "a default is not shown"
+        assert field.get_default(call_default_factory=True) in (None, "", (), {}), "a default is not shown"
     allowed = [f'"{value}"' for value in get_args(field.annotation) if isinstance(value, str)]
     assert [value for value in allowed if f"`{value}`" not in default + meaning] == []
 
@@ -231,7 +231,7 @@ def test_configuration_has_every_key_with_its_default(key):
 def test_configuration_has_no_other_key():
     tables = re.findall(r"^\| key \| default \|.*\n\|---.*\n((?:\|.*\n)+)", DOCS["docs/configuration.md"], re.MULTILINE)
     named = re.findall(r"^\| `(\w+)` \|", "".join(tables), re.MULTILINE)
-    assert sorted(named) == sorted(KEYS.keys() - NO_KEYS)
+    assert sorted(set(named)) == sorted(KEYS.keys() - NO_KEYS)
 
 
 @pytest.mark.parametrize(("setting", "value"), [*settings.DEFAULTS.items(), *settings.REQUIRED.items()])

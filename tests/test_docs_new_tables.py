@@ -1,4 +1,4 @@
-"""The examples of docs/new-tables.md run, and print what the page shows."""
+"""The examples of docs/new-tables.md, and of sequences in docs/publications.md, run and print what is shown."""
 
 from __future__ import annotations
 
@@ -13,13 +13,27 @@ import pytest
 from pgbridge.bridge.config.tables import Table
 from pgbridge.bridge.runtime.errors import ApplyError
 
-PAGE = (Path(__file__).parents[1] / "docs" / "new-tables.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def code(language: str) -> list[str]:
-    """The page's code blocks of a language."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def code(language: str, page: str = "new-tables.md", section: str = "") -> list[str]:
+    """The code blocks of a language, of a page or of a section of it."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [text for name, text in blocks if name == language]
+
+
+def printed(shown: str, spark, warehouse: str) -> tuple[str, str]:
+    """What the lines of a program print, and what the page says that they do."""
+    names = {"spark": spark}
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        for line in shown.splitlines():
+            if line.startswith(">>> "):
+                exec(line.removeprefix(">>> ").replace("/srv/shop/lake", warehouse), names)
+    said = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
+    return output.getvalue().replace("\n\n", "\n"), said
 
 
 def test_the_example(publisher, spark, pipeline):
@@ -30,19 +44,15 @@ def test_the_example(publisher, spark, pipeline):
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
     bridge = pipeline(
-        publications=tuple(written["publications"]), tables=tables, target__jsonb=written["target"]["jsonb"]
+        publications=tuple(written["publications"]),
+        tables=tables,
+        **{f"target__{key}": value for key, value in written["target"].items()},
     )
     bridge.catch_up()
     publisher.execute(after)
     bridge.catch_up()
-    names = {"spark": spark}
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        for line in shown.splitlines():
-            if line.startswith(">>> "):
-                exec(line.removeprefix(">>> ").replace("/srv/shop/lake", bridge.subscription.warehouse), names)
-    assert output.getvalue().replace("\n\n", "\n") == "".join(
-        f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> ")
-    )
+    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    assert output == said
     publisher.execute("INSERT INTO orders VALUES (4, '', 1)")
     with pytest.raises(ApplyError, match="column \"region\": value '' cannot be represented: Delta keeps it as NULL"):
         bridge.catch_up()

@@ -1,6 +1,7 @@
 """Rules on the side of the lake: the protocol and properties of Delta tables, and the warehouses of Spark's catalogs.
 
-Tables are read from their logs, without Spark. Spark is started for catalogs, because only it can tell.
+Tables are read from their logs, without Spark. Spark is started for catalogs, and for properties of new tables, because
+only it can tell.
 
 Source: "Protocol Evolution" and "Checkpoints" in Delta's PROTOCOL.md.
 """
@@ -11,27 +12,31 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgbridge.bridge.check.finding import Finding, failed, failure, passed, warning
-from pgbridge.bridge.lake.ddl import find_namespace
+from pgbridge.bridge.lake.ddl import check_properties, find_namespace
 from pgbridge.bridge.runtime.errors import BridgeError, OwnColumnError
 from pgbridge.bridge.runtime.warehouse import SPARK_CATALOG, CatalogWarehouse
 from pgbridge.bridge.spark.launch import Launch
 from pgbridge.bridge.spark.session import driver_for
 from pgbridge.bridge.targets.filled import Filling, check_filled, filled_columns
 from pgbridge.bridge.targets.location import sql_name
+from pgbridge.bridge.targets.properties import FORGETS, RETENTION, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from pgbridge.bridge.config.config import Spark
+    from pgbridge.bridge.config.config import Spark, Subscription
+
+    K = TypeVar("K", bound=Hashable)
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
@@ -52,14 +57,7 @@ FEATURES: Final = frozenset(
 """The table features that delta-spark 4.4 can write, in lower case (`TableFeature.allSupportedFeaturesMap`)."""
 
 
-RETENTION: Final = "delta.setTransactionRetentionDuration"
-_LEAST_RETENTION_S: Final = 86_400
-"""Late commits come within minutes. Nobody needs a shorter one: an application id is a line in a checkpoint."""
-
 _DEFAULT_RETENTION: Final = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
-_FORGETS: Final = "Delta then forgets which commits of pgbridge a table has, and one that comes late may be made twice"
-_INTERVAL = re.compile(r"(\d+)\s*(second|minute|hour|day|week)", re.IGNORECASE)
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 7 * 86_400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +140,11 @@ def _check_filled(
 
 
 def _check_retention(subject: str, folder: Path, retention: str) -> Finding | None:
-    if not _is_short(retention):
+    if not is_short(retention):
         return None
     return warning(
         subject,
-        f"{RETENTION} is {retention}: {_FORGETS}",
+        f"{RETENTION} is {retention}: {FORGETS}",
         remedy="remove the property, in Spark",
         statement=f"ALTER TABLE {sql_name(str(folder))} UNSET TBLPROPERTIES ('{RETENTION}');",
     )
@@ -155,13 +153,8 @@ def _check_retention(subject: str, folder: Path, retention: str) -> Finding | No
 def check_conf(conf: Mapping[str, str | float | bool]) -> Iterator[Finding]:
     """Look at what `[spark.conf]` gives new tables."""
     retention = str(conf.get(_DEFAULT_RETENTION, ""))
-    if _is_short(retention):
-        yield warning(_DEFAULT_RETENTION, f"is {retention}: {_FORGETS}", remedy="remove it from [spark.conf]")
-
-
-def _is_short(interval: str) -> bool:
-    parts = _INTERVAL.findall(interval)
-    return bool(parts) and sum(int(count) * _SECONDS[unit.lower()] for count, unit in parts) < _LEAST_RETENTION_S
+    if is_short(retention):
+        yield warning(_DEFAULT_RETENTION, f"is {retention}: {FORGETS}", remedy="remove it from [spark.conf]")
 
 
 def read_protocol(log: Path) -> Protocol | None:
@@ -214,44 +207,80 @@ _URL = "spark.hadoop.javax.jdo.option.ConnectionURL"
 _DERBY = "jdbc:derby:"
 
 
-def check_catalogs(spark: Spark, warehouses: Sequence[str], *, running: bool) -> dict[str, Finding]:
-    """Look whether Spark can use the catalogs of warehouses. Creates nothing in them.
+def check_by_spark(spark: Spark, subscriptions: Sequence[Subscription], *, running: bool) -> dict[str, list[Finding]]:
+    """Look at what only Spark can tell, if there is any: catalogs, and properties of new tables. Creates nothing there.
 
     Args:
         spark: How Spark is started.
-        warehouses: As configured; those that are not in a catalog are ignored.
-        running: Whether a daemon runs; then it has the catalogs, and nothing is started.
+        running: Whether a daemon runs; then it has the catalogs.
 
     Returns:
-        A finding for each warehouse in a catalog.
+        Findings by the subscription's name; of a warehouse in a catalog its own, the first.
     """
-    catalogs = {text: warehouse for text in warehouses if (warehouse := CatalogWarehouse.of(text)) is not None}
-    if running:
-        return {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
+    catalogs = {
+        each.warehouse: place for each in subscriptions if (place := CatalogWarehouse.of(each.warehouse)) is not None
+    }
+    findings = {text: passed("warehouse", f"{text} is used by the daemon that runs") for text in catalogs}
+    if not running:
+        findings = _not_to_be_asked(spark, catalogs)
+    asked = {text: place for text, place in catalogs.items() if text not in findings}
+    looks = {text: partial(_look, text=text, warehouse=place) for text, place in asked.items()}
+    properties = {
+        (each.name, subject): partial(_create, subject=subject, properties=given)
+        for each in subscriptions
+        for subject, given in (_properties(each).items() if driver_for(spark.master).is_ours else ())
+    }
+    told = _by_spark(spark, asked, {**looks, **properties}) if looks or properties else {}
+    return {
+        each.name: [
+            *(told_of[each.warehouse] for told_of in (findings, told) if each.warehouse in told_of),
+            *dict.fromkeys(told[key] for key in properties if key[0] == each.name),
+        ]
+        for each in subscriptions
+    }
+
+
+def _properties(subscription: Subscription) -> dict[str, dict[str, str]]:
+    """The properties that new tables get, by what they are properties of."""
+    own = {name: subscription.properties_of(name) for name, table in subscription.tables.items() if table.properties}
+    every = {"target.properties": subscription.target.properties} if subscription.target.properties else {}
+    return every | {f"properties of {name}": properties for name, properties in own.items()}
+
+
+def _create(spark: SparkSession, *, subject: str, properties: Mapping[str, str]) -> Finding:
+    try:
+        check_properties(spark, properties)
+    except BridgeError as error:
+        return failed(subject, error)
+    return passed(subject, ", ".join(f"{name} = {value}" for name, value in properties.items()))
+
+
+def _not_to_be_asked(spark: Spark, catalogs: Mapping[str, CatalogWarehouse]) -> dict[str, Finding]:
+    """Findings of catalogs that the first start makes."""
     unmade = _derby_to_be_made(spark.conf) if driver_for(spark.master).is_ours else None
-    findings = {
+    return {
         text: passed("warehouse", f"{text}: Spark creates the metastore at the first start, in {unmade}")
         for text, catalog in catalogs.items()
         if unmade is not None and catalog.catalog == SPARK_CATALOG
     }
-    left = {text: catalog for text, catalog in catalogs.items() if text not in findings}
-    return {**findings, **(_by_spark(spark, left) if left else {})}
 
 
-def _by_spark(spark: Spark, warehouses: Mapping[str, CatalogWarehouse]) -> dict[str, Finding]:
+def _by_spark(
+    spark: Spark, warehouses: Mapping[str, CatalogWarehouse], looks: Mapping[K, Callable[[SparkSession], Finding]]
+) -> dict[K, Finding]:
     driver = driver_for(spark.master)
     try:
         started = driver.start(spark.conf, warehouses, Launch(Path(os.devnull)))
     except Exception as error:  # noqa: BLE001 - PySpark's, py4j's, the system's
-        problem = failure("warehouse", f"Spark cannot be started: {error}", remedy="see [spark] in the configuration")
-        return dict.fromkeys(warehouses, problem)
+        problem = failure("spark", f"Spark cannot be started: {error}", remedy="see [spark] in the configuration")
+        return dict.fromkeys(looks, problem)
     try:
-        return {text: _look(started, text, warehouse) for text, warehouse in warehouses.items()}
+        return {key: look(started) for key, look in looks.items()}
     finally:
         driver.stop(started)
 
 
-def _look(spark: SparkSession, text: str, warehouse: CatalogWarehouse) -> Finding:
+def _look(spark: SparkSession, *, text: str, warehouse: CatalogWarehouse) -> Finding:
     try:
         exists = find_namespace(spark, warehouse.catalog, warehouse.namespace)
     except BridgeError as error:

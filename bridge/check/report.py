@@ -25,6 +25,7 @@ from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.receive.connection import has_password, login
 from pgbridge.bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from pgbridge.bridge.runtime import errors, process
+from pgbridge.bridge.runtime.warehouse import CatalogWarehouse
 from pgbridge.bridge.spark.session import driver_for
 
 if TYPE_CHECKING:
@@ -56,16 +57,15 @@ def collect(
         running, catalog = False, None
     on_machine += _machine(config, environment, running=running)
     findings_of: dict[str, list[Finding]] = {}
-    in_catalogs = lake.check_catalogs(
-        config.spark, [subscription.warehouse for subscription in subscriptions], running=running
-    )
+    by_spark = lake.check_by_spark(config.spark, subscriptions, running=running)
     with closing(catalog) if catalog is not None else nullcontext():
         known = Known(catalog, running)
         for subscription in subscriptions:
             warehouse = subscription.warehouse
             findings_of[subscription.name] = [
                 *machine.check_secrets(config_file, subscription.name, _with_password(subscription)),
-                in_catalogs.get(warehouse) or machine.check_warehouse(local_folder(warehouse), warehouse),
+                *_warehouse(warehouse),
+                *by_spark[subscription.name],
                 *check_subscription(
                     subscription, known, others_need(config.subscription.values(), subscription, known)
                 ),
@@ -78,6 +78,12 @@ def collect(
             for name, findings in findings_of.items()
         ],
     }
+
+
+def _warehouse(warehouse: str) -> Iterator[Finding]:
+    """A finding of a warehouse that is not in a catalog."""
+    if CatalogWarehouse.of(warehouse) is None:
+        yield machine.check_warehouse(local_folder(warehouse), warehouse)
 
 
 def _catalog(state_dir: Path) -> Catalog | None:

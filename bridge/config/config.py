@@ -77,7 +77,7 @@ class Subscription(BaseModel):
             connection string; None to refuse them.
         mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
             or a row for each version of a row ("history").
-        tables: The tables that have another mode, or a layout of their files, by `schema.table`.
+        tables: The tables that have another mode, a layout of their files or properties, by `schema.table`.
         batch: How large a batch becomes.
         target: What becomes of the Delta tables.
         workers: How the subscription's workers run.
@@ -184,6 +184,11 @@ class Subscription(BaseModel):
         """Return how a new Delta table's files are laid out, by the table's `schema.table`."""
         own = self.tables.get(table)
         return NO_LAYOUT if own is None else own.layout
+
+    def properties_of(self, table: str) -> dict[str, str]:
+        """Return Delta's properties of a new table, by its `schema.table`: its own go before the subscription's."""
+        own = self.tables.get(table)
+        return {**self.target.properties, **({} if own is None else own.properties)}
 
     @property
     def filter_connection(self) -> str | None:

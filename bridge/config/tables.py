@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from pgbridge.bridge.config.explain import toml
 from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
+from pgbridge.bridge.targets.properties import as_properties
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -42,6 +43,7 @@ class TargetTables(BaseModel):
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
+        properties: Delta's properties of new tables.
     """
 
     model_config = _STRICT
@@ -50,6 +52,12 @@ class TargetTables(BaseModel):
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _properties(cls, given: Any) -> Any:
+        return as_properties(given)
 
     @field_validator("vacuum_retention_h")
     @classmethod
@@ -140,6 +148,7 @@ class Table(BaseModel):
         mode: As in `Subscription`; None for the subscription's.
         cluster_by: Columns by which a new Delta table is clustered (liquid clustering).
         partition_by: Columns by which a new Delta table is partitioned.
+        properties: Delta's properties of a new table, beside and before those of the subscription.
     """
 
     model_config = _STRICT
@@ -147,6 +156,12 @@ class Table(BaseModel):
     mode: Literal["mirror", "changelog", "history"] | None = None
     cluster_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _properties(cls, given: Any) -> Any:
+        return as_properties(given)
 
     @field_validator("cluster_by", "partition_by", mode="before")
     @classmethod

@@ -13,7 +13,10 @@ which does no harm.
 
 from __future__ import annotations
 
+import tempfile
 import zlib
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -32,8 +35,9 @@ from pgbridge.bridge.evolution.alterations import (
 )
 from pgbridge.bridge.lake.commit_errors import literal
 from pgbridge.bridge.lake.location import knows_catalog, layout_of
+from pgbridge.bridge.lake.log.local_log import folder_uri
 from pgbridge.bridge.lake.retry import retry_commit
-from pgbridge.bridge.lake.schema import METADATA, spark_type, table_properties
+from pgbridge.bridge.lake.schema import METADATA, spark_schema, spark_type, table_properties
 from pgbridge.bridge.lake.source import as_frame
 from pgbridge.bridge.lake.table import schema_of, table_version
 from pgbridge.bridge.lake.table_facts import CREATED
@@ -41,8 +45,10 @@ from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import StoreError, TargetError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, catalog_hint, is_lost, summary
+from pgbridge.bridge.spark.session import driver_of
 from pgbridge.bridge.spark.settings import CHECKPOINT_INTERVAL
 from pgbridge.bridge.targets.location import catalog_parts, quoted, sql_name
+from pgbridge.bridge.targets.properties import INDEXED, STATISTICS, completed
 from pgbridge.bridge.targets.target import Mode, layout_properties
 
 if TYPE_CHECKING:
@@ -64,8 +70,17 @@ MISSING: Final = "SCHEMA_NOT_FOUND"
 """Spark's condition for a statement in a namespace that does not exist."""
 
 
-def create_table(spark: SparkSession, location: str, schema: StructType, layout: Layout = NO_LAYOUT) -> None:
+def create_table(
+    spark: SparkSession,
+    location: str,
+    schema: StructType,
+    layout: Layout = NO_LAYOUT,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Create an empty Delta table. In a catalog it is a managed table, and its namespace is created if it is missing.
+
+    Args:
+        properties: Delta's, by the user; they go before those that the columns and the layout need.
 
     Raises:
         StoreError: The namespace cannot be created, or there are files where the catalog would put the table's.
@@ -73,10 +88,12 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
     columns = ", ".join(f"{quoted(field.name)} {_ddl(field.dataType)}" for field in schema.fields)
     images = [field.dataType for field in schema.fields if isinstance(field.dataType, StructType)]
     names = [*schema.fieldNames(), *(name for image in images for name in image.fieldNames())]
-    properties = {CREATED: "true"} | table_properties(names) | layout_properties(layout, _leaves(schema))
+    all_properties = {CREATED: "true"} | table_properties(names)
     if spark.conf.get(CHECKPOINT_INTERVAL, None) is None:  # the user has not said
-        properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        all_properties["delta.checkpointInterval"] = str(checkpoint_interval(location))
+    all_properties |= completed(properties)
+    all_properties |= layout_properties(layout, _leaves(schema), all_properties.get(INDEXED))
+    listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in all_properties.items())
     laid_out = _clause(layout)
     statement = f"CREATE TABLE {sql_name(location)} ({columns}) USING delta{laid_out} TBLPROPERTIES ({listed})"
     parts = catalog_parts(location)
@@ -92,6 +109,31 @@ def create_table(spark: SparkSession, location: str, schema: StructType, layout:
         if parts is None or error.getCondition() != _FILES_ALREADY:
             raise
         _register(spark, location, schema, layout, error)
+
+
+def check_properties(spark: SparkSession, properties: Mapping[str, str]) -> None:
+    """Have Delta say whether a table can have properties: it creates one in a folder that is removed again.
+
+    Of those that name columns, and where the driver is no process of this machine, CREATE TABLE itself tells.
+
+    Raises:
+        TargetError: None can.
+    """
+    tried = {name: value for name, value in properties.items() if name != STATISTICS}
+    if not tried or not driver_of(spark).is_ours:
+        return
+    with tempfile.TemporaryDirectory(prefix="pgbridge-properties-") as folder:
+        try:
+            path = folder_uri(Path(folder, "t"))
+            create_table(spark, path, spark_schema([("id", pa.int32())]), properties=tried)
+        except SPARK_ERRORS as error:
+            if is_lost(error):
+                raise
+            listed = ", ".join(f"{name} = {value}" for name, value in tried.items())
+            raise TargetError(
+                f"Delta creates no table with the properties {listed}: {summary(error)}",
+                hint="correct `properties` of [subscription.NAME.target] or of the table in the configuration",
+            ) from error
 
 
 def _clause(layout: Layout) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pgbridge.bridge.effects.kept import Kept
 from pgbridge.bridge.lake.log.local_log import checksum_of, latest_version, log_of
 from pgbridge.bridge.targets.location import sql_name
+from pgbridge.bridge.targets.properties import VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,24 +25,22 @@ if TYPE_CHECKING:
 CREATED: Final = "pgbridge.created"
 """The property, with the value true, of tables that pgbridge created."""
 
-_VECTORS: Final = "delta.enableDeletionVectors"
 _CLUSTERING: Final = "delta.clustering"
 
-_PLAIN: Final = ("pgbridge.", "delta.checkpointInterval", "delta.columnMapping.", "delta.constraints.")
-"""Properties that mean the same for each way to write rows."""
-
-_PROTOCOL: Final = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
-"""What a table's protocol has, which SHOW TBLPROPERTIES lists among the properties."""
-
-_SAME: Final = frozenset(
+_NEUTRAL: Final = ("delta.checkpoint", "delta.columnMapping.", "delta.constraints.")
+_NEUTRAL_NAMES: Final = frozenset(
     {
         "delta.dataSkippingNumIndexedCols",
+        "delta.dataSkippingStatsColumns",
         "delta.deletedFileRetentionDuration",
         "delta.enableTypeWidening",
         "delta.logRetentionDuration",
     }
 )
-"""Properties that mean the same for a MERGE and for rewriting rows by their keys."""
+"""Properties that mean the same for each way to write rows, as do all that are not Delta's."""
+
+_PROTOCOL: Final = ("delta.feature.", "delta.minReaderVersion", "delta.minWriterVersion")
+"""What a table's protocol has, which SHOW TBLPROPERTIES lists among the properties."""
 
 _LOOK_AGAIN_AFTER: Final = 20
 
@@ -75,7 +74,7 @@ class TableFacts:
     @property
     def vectors_undecided(self) -> bool:
         """Whether pgbridge created it, and no property says whether it has deletion vectors."""
-        return self.created and _VECTORS not in self.properties
+        return self.created and VECTORS not in self.properties
 
     @property
     def plain(self) -> bool:
@@ -85,7 +84,7 @@ class TableFacts:
     @property
     def may_have_vectors(self) -> bool:
         """Whether `vectors` would be so with deletion vectors, of which nobody has decided yet."""
-        return self.vectors_undecided and not self.partitioned and not _others(self.properties) - _SAME
+        return self.vectors_undecided and not self.partitioned and not _others(self.properties)
 
     @property
     def vectors(self) -> bool:
@@ -94,12 +93,13 @@ class TableFacts:
 
 
 def _others(properties: Mapping[str, str]) -> set[str]:
-    return {name for name in properties if not name.startswith(_PLAIN)}
+    delta = (name for name in properties if name.startswith("delta."))
+    return {name for name in delta if not name.startswith(_NEUTRAL) and name not in _NEUTRAL_NAMES}
 
 
 def only_vectors(properties: Mapping[str, str]) -> bool:
     """Whether deletion vectors are all that the properties say of how rows are written."""
-    return _others(properties) - _SAME == {_VECTORS} and properties[_VECTORS] == "true"
+    return _others(properties) == {VECTORS} and properties[VECTORS] == "true"
 
 
 def properties_now(spark: SparkSession, path: str) -> dict[str, str]:

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def make_table(
-    spark: SparkSession, rel: RelRow, columns: Sequence[TargetColumn], mode: Mode, layout: warehouse.Layout
+    spark: SparkSession,
+    rel: RelRow,
+    columns: Sequence[TargetColumn],
+    mode: Mode,
+    layout: warehouse.Layout,
+    properties: Mapping[str, str],
 ) -> TargetSchema:
     """Create a table's Delta table, and return its columns as `Target` has them.
 
@@ -38,7 +43,7 @@ def make_table(
     schema = forms.delta_schema(mode, fields, rel.qualified_name, variants)
     check_layout(rel.qualified_name, layout, target_schema_of(schema))
     try:
-        ddl.create_table(spark, rel.path, schema, layout)
+        ddl.create_table(spark, rel.path, schema, layout, properties)
     except SPARK_ERRORS as error:
         if is_lost(error):
             raise

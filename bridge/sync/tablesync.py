@@ -25,6 +25,7 @@ from pgbridge.bridge.apply.suspects import SUSPECTS, Work
 from pgbridge.bridge.batch.routes import Subscribed
 from pgbridge.bridge.catalog import copied_ranges, followed, manifest
 from pgbridge.bridge.catalog.catalog_rows import RelRow, owner_of
+from pgbridge.bridge.lake.ddl import check_properties
 from pgbridge.bridge.lake.forms import check_new_table
 from pgbridge.bridge.lake.location import layout_of, place_of, read_table
 from pgbridge.bridge.lake.log.local_log import real_location
@@ -107,7 +108,7 @@ class TableSync:
 
         Raises:
             TargetError: Another subscription writes to a Delta table; or two tables would have the same one; or one
-                cannot have its layout.
+                cannot have its layout or its properties.
         """
         warehouse = self._subscription.warehouse
         by_path = {rel.path: rel for rel in known}
@@ -125,6 +126,9 @@ class TableSync:
                 )
             by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
             rels.append(by_path[path])
+        # many tables have the same ones, and each look takes as long as a table that is made
+        for properties in {tuple(self._subscription.properties_of(rel.qualified_name).items()) for rel in rels}:
+            check_properties(self._spark, dict(properties))
         claimed = self._catalog.claim(self._subscription.name, [rel.path for rel in rels], real_location)
         if claimed is not None:
             raise shared_table(*claimed)
@@ -374,7 +378,8 @@ class TableSync:
         if schema is None:
             layout = self._subscription.layout_of(rel.qualified_name)
             made = new_columns(table, types, self._subscription.target.jsonb)
-            schema = make_table(self._spark, rel, made, mode, layout)
+            properties = self._subscription.properties_of(rel.qualified_name)
+            schema = make_table(self._spark, rel, made, mode, layout, properties)
             self._local.flush([rel.path])
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)

@@ -21,6 +21,7 @@ from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 from pgbridge.bridge.targets.filled import Filled, Filling, check_filled
 from pgbridge.bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.targets.properties import INDEXED
 from pgbridge.protocol.values.types import ColumnType, Kind, Place, decimal_of
 
 if TYPE_CHECKING:
@@ -338,7 +339,13 @@ def _allowed(field: TargetField, layout: Layout) -> bool:
     return own(type_) or any(test(type_) for test in tests)
 
 
-def layout_properties(layout: Layout, leaves: list[str]) -> dict[str, str]:
-    """The properties that a new Delta table needs for a layout. Of a struct, `leaves` has the columns."""
+def layout_properties(layout: Layout, leaves: list[str], given: str | None = None) -> dict[str, str]:
+    """The properties that a new Delta table needs for a layout.
+
+    Args:
+        leaves: The columns, of a struct its own.
+        given: For how many columns the user has Delta collect statistics; -1 for all, None for Delta's default.
+    """
     indexed = max((leaves.index(name) + 1 for name in layout.cluster_by), default=0)
-    return {"delta.dataSkippingNumIndexedCols": str(indexed)} if indexed > _INDEXED_COLUMNS else {}
+    enough = given == "-1" or indexed <= int(given or _INDEXED_COLUMNS)
+    return {} if enough else {INDEXED: str(indexed)}

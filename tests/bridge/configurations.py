@@ -42,7 +42,13 @@ DEFAULTS = {
         "max_age_s": 0.1,
         "commit_interval_s": 1.0,
     },
-    "target": {"jsonb": "string", "adopt": False, "maintenance": "created", "vacuum_retention_h": 168},
+    "target": {
+        "jsonb": "string",
+        "adopt": False,
+        "maintenance": "created",
+        "vacuum_retention_h": 168,
+        "properties": {},
+    },
     "workers": {
         "max_sync_workers": 2,
         "wal_receiver_timeout_s": 60,

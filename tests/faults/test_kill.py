@@ -9,12 +9,16 @@ import pytest
 from pgbridge.bridge.runtime.faults import FAULT_POINTS
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
+from tests.oracle.replayed import fed, mirrored
 from tests.oracle.workload import TABLES
 from tests.oracle.workload_prepared import PreparedWorkload
 
 # of the four tables' copies, the second is cut short: what was copied before it stays, the rest has another snapshot
 POINTS = tuple("table_copied:2" if point == "table_copied" else point for point in FAULT_POINTS)
 
+
+FEED = 'tables__"public.labels"__properties__"delta.enableChangeDataFeed"'
+"""One of the tables has a feed of its changes, which loses none and has none twice."""
 
 MAKE_SLOTS = frozenset({"slot_created", "table_copied:2"})
 """After a kill at one of these a slot is made again, for which the server waits until prepared transactions end."""
@@ -36,7 +40,7 @@ def test_the_daemon_is_killed(spark, publisher, daemon):
         workload.finish_prepared()
         with NativeSubscriber(publisher.conninfo, ["pub"], options=options) as native:
             native.wait_caught_up()
-            bridge = daemon(batch__max_age_s=0.0, batch__max_rows=500, **options)
+            bridge = daemon(batch__max_age_s=0.0, batch__max_rows=500, **{FEED: True}, **options)
             for point in POINTS:
                 code = bridge.run_until_caught_up(fault=point)
                 assert code == -signal.SIGKILL, f"{point} was not reached (exit code {code}):\n{bridge.log_tail()}"
@@ -54,4 +58,5 @@ def test_the_daemon_is_killed(spark, publisher, daemon):
             native.wait_caught_up()
             for table in TABLES:
                 assert differences(spark, bridge.path(table), native, table) == []
+            assert fed(spark, bridge.path("labels")) == mirrored(spark, bridge.path("labels"))
             assert list((bridge.folder / "state" / "spool" / bridge.name).iterdir()) == []

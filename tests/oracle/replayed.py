@@ -49,3 +49,16 @@ def mirrored(spark: SparkSession, path: str, version: int | None = None) -> Coun
 def counted(rows: Any) -> Counter[str]:
     """Rows with their number."""
     return Counter(repr(sorted(row.items())) for row in rows)
+
+
+def fed(spark: SparkSession, path: str, since: int = 0) -> Counter[str]:
+    """The rows that a table's change data feed since a version makes of none."""
+    options = {"readChangeFeed": "true", "startingVersion": str(since)}
+    feed = spark.read.format("delta").options(**options).load(path)
+    rows = feed.drop("_commit_version", "_commit_timestamp").toArrow().to_pylist()
+    made: Counter[str] = Counter()
+    for row in rows:
+        made[repr(sorted((name, value) for name, value in row.items() if name != "_change_type"))] += (
+            1 if row["_change_type"] in {"insert", "update_postimage"} else -1
+        )
+    return +made

@@ -16,15 +16,15 @@ import pytest
 from pgbridge.bridge.check.finding import Level
 from pgbridge.bridge.check.lake import (
     FEATURES,
-    RETENTION,
-    check_catalogs,
+    check_by_spark,
     check_conf,
     check_target,
     read_metadata,
     read_protocol,
 )
-from pgbridge.bridge.config.config import Spark
+from pgbridge.bridge.config.config import Spark, Subscription
 from pgbridge.bridge.spark.driver import Driver
+from pgbridge.bridge.targets.properties import RETENTION
 
 
 @pytest.fixture
@@ -168,20 +168,38 @@ def no_spark(monkeypatch):
     monkeypatch.setattr(Driver, "start", start)
 
 
+def looked_at(*warehouses: str, conf: dict[str, Any] | None = None, running: bool = False, properties: Any = None):
+    """What is found of warehouses, each of a subscription."""
+    subscriptions = [
+        Subscription(
+            name=f"s{number}",
+            connection="",
+            publications=("p",),
+            warehouse=warehouse,
+            target={"properties": properties or {}},
+        )
+        for number, warehouse in enumerate(warehouses)
+    ]
+    found = check_by_spark(Spark(conf=conf or {}), subscriptions, running=running)
+    return {one.warehouse: found[one.name] for one in subscriptions}
+
+
 @pytest.mark.usefixtures("no_spark")
 def test_spark_is_started_only_if_it_must_be(tmp_path):
     derby = {URL: f"jdbc:derby:;databaseName={tmp_path}/db;create=true"}
-    assert check_catalogs(Spark(), ["/lake", "s3a://b/lake"], running=False) == {}
-    running = check_catalogs(Spark(), [SHOP, "/lake"], running=True)
-    assert {text: one.level for text, one in running.items()} == {SHOP: Level.PASS}
-    unmade = check_catalogs(Spark(conf=derby), [SHOP], running=False)[SHOP]
+    assert looked_at("/lake", "s3a://b/lake") == {"/lake": [], "s3a://b/lake": []}
+    running = looked_at(SHOP, "/lake", running=True)
+    assert {text: [one.level for one in each] for text, each in running.items()} == {SHOP: [Level.PASS], "/lake": []}
+    (unmade,) = looked_at(SHOP, conf=derby)[SHOP]
     assert (unmade.level, f"{tmp_path}/db" in unmade.message) == (Level.PASS, True)
     (tmp_path / "db").mkdir()
     for conf in (derby, {"spark.hadoop.hive.metastore.uris": "thrift://m:9083"}, {URL: "jdbc:postgresql://m/hive"}):
-        found = check_catalogs(Spark(conf=conf), [SHOP], running=False)[SHOP]
+        (found,) = looked_at(SHOP, conf=conf)[SHOP]
         assert (found.level, "no Java" in found.message) == (Level.FAILURE, True)
-    both = check_catalogs(Spark(conf=derby), [SHOP, "catalog:main"], running=False)
-    assert both.keys() == {SHOP, "catalog:main"}
+    both = looked_at(SHOP, "catalog:main", conf=derby)
+    assert {text: len(each) for text, each in both.items()} == {SHOP: 1, "catalog:main": 1}
+    (properties,) = looked_at("/lake", properties={"delta.enableChangeDataFeed": True})["/lake"]
+    assert (properties.subject, properties.level) == ("spark", Level.FAILURE), "it cannot be started"
 
 
 def test_a_derby_that_another_jvm_has(monkeypatch, tmp_path):
@@ -192,5 +210,5 @@ def test_a_derby_that_another_jvm_has(monkeypatch, tmp_path):
     monkeypatch.setattr(Driver, "start", lambda *_, **__: asked)
     (tmp_path / "db").mkdir()
     conf = {URL: f"jdbc:derby:;databaseName={tmp_path}/db;create=true"}
-    found = check_catalogs(Spark(conf=conf), [SHOP], running=False)[SHOP]
+    (found,) = looked_at(SHOP, conf=conf)[SHOP]
     assert (found.level, "one JVM at a time" in found.remedy) == (Level.FAILURE, True)

@@ -31,7 +31,7 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("", "at least one of the keys mode, cluster_by, partition_by is required"),
+        ("", "at least one of the keys mode, cluster_by, partition_by, properties is required"),
         ('cluster_by = ["a"]\npartition_by = ["b"]', "cluster_by or partition_by, not both: remove one of them"),
         ('cluster_by = ["a", "b", "c", "d", "e"]', "at most 4 columns, not 5"),
         ("partition_by = []", "must be an array with the names of one or more columns"),
@@ -39,6 +39,19 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
         ('partition_by = ["a", 1]', "must be an array with the names of one or more columns"),
         ('cluster_by = ["a", "a"]', 'column name "a" used more than once'),
         ('clustered_by = ["a"]', 'did you mean "cluster_by"?'),
+        (
+            "properties = {delta.enableChangeDataFeed = true}",
+            'in quotes, as in "delta.enableChangeDataFeed", not delta.',
+        ),
+        ('properties = {"delta.checkpointInterval" = [1]}', "must be a string, a number or a boolean"),
+        ('properties = {"pgbridge.created" = false}', "pgbridge says by properties of this name which tables"),
+        ('properties = {"delta.appendonly" = "TRUE"}', "rows are changed and deleted"),
+        ('properties = {"delta.appendOnly" = false, "delta.appendonly" = false}', "is there twice"),
+        ('properties = {"delta.deletedFileRetentionDuration" = "interval 3 days"}', "need files for a week"),
+        ('properties = {"delta.setTransactionRetentionDuration" = "interval 5 milliseconds"}', "Delta then forgets"),
+        ('properties = {"delta.isolationLevel" = "WriteSerializable"}', "would not notice rows"),
+        ('properties = {"delta.setTransactionRetentionDuration" = "interval 2 hours"}', "Delta then forgets"),
+        ('properties = "delta.appendOnly"', "a table"),
         ('mode = "mirrored"', 'allowed values: "mirror", "changelog" or "history"'),
     ],
 )
