@@ -59,3 +59,14 @@ def test_the_example(publisher, spark, pipeline):
     bridge.subscription = bridge.subscription.model_copy(update={"unrepresentable": "null"})
     bridge.catch_up()
     assert [row["region"] for row in bridge.rows("orders") if row["id"] == 4] == [None]
+
+
+def test_the_example_of_sequences(publisher, spark, pipeline):
+    (statements,), (shown,), (text,) = (code(kind, "publications.md", "Sequences") for kind in ("sql", "", "toml"))
+    ((_, written),) = tomllib.loads(text)["subscription"].items()
+    publisher.execute(statements)
+    options = {f"target__{key}": value for key, value in written["target"].items()}
+    bridge = pipeline(publications=tuple(written["publications"]), **options)
+    bridge.catch_up()
+    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    assert output == said

@@ -18,7 +18,7 @@ from pgbridge.bridge.catalog.held import held
 from pgbridge.bridge.check.finding import Finding, Level, failed, passed, warning
 from pgbridge.bridge.check.lake import check_target
 from pgbridge.bridge.check.server import Expected, Needs, check_server, check_slot_state
-from pgbridge.bridge.check.tables import check_tables
+from pgbridge.bridge.check.tables import check_sequences, check_tables
 from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
 from pgbridge.bridge.lake.forms import check_new_table
 from pgbridge.bridge.lake.log.local_log import local_folder, real_location
@@ -181,12 +181,21 @@ def _publications(
         warehouse=subscription.warehouse,
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
+    yield from _sequences(subscription, publisher, tables, facts.role)
     yield from _targets(subscription, known, tables, types)
     for rel in refresh.waiting(known.catalog, subscription.name) if known.catalog is not None else ():
         message, _, hint = (rel.waits or "").partition(errors.HINT)
         yield warning(rel.qualified_name, f"its changes are left out until it is copied afresh: {message}", remedy=hint)
     for difference in CatalogLook(subscription, known.catalog).look(publisher).differences:
         yield warning(".".join(difference.relation), difference.message, remedy=difference.hint)
+
+
+def _sequences(
+    subscription: Subscription, publisher: Publisher, tables: list[PublishedTable], role: str
+) -> Iterator[Finding]:
+    if subscription.target.sequences_every_s:
+        names = [(table.namespace, table.name) for table in tables]
+        yield from check_sequences(publisher.sequences(names, subscription.publications), role)
 
 
 def _adding_tables(applied: Applied) -> str:

@@ -5,7 +5,7 @@ Source: the documentation's "Logical Replication Publication" and "Logical Repli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgbridge.bridge.check.finding import Finding, failure, passed, warning
 from pgbridge.bridge.publication.published_table import PublishedTable, unsupported_table
@@ -49,6 +49,21 @@ def check_tables(
             columns = as_text.get(table.qualified_name, ())
             kept = f"; as strings: {_list(columns)}" if columns else ""
             yield passed(table.qualified_name, f"{len(table.columns)} columns{kept}")
+
+
+def check_sequences(sequences: Sequence[Mapping[str, Any]], role: str) -> Iterator[Finding]:
+    """Look at the sequences whose values are written, as `sql/sequences.sql` has them."""
+    for row in sequences:
+        name = publisher.quoted_table(row["namespace"], row["name"])
+        if not row["readable"]:
+            yield warning(
+                f"sequence {name}",
+                f'role "{role}" lacks SELECT: its value is not written',
+                remedy="run on the server",
+                statement=f"GRANT SELECT ON SEQUENCE {name} TO {publisher.quoted_name(role)};",
+            )
+    if all(row["readable"] for row in sequences):
+        yield passed("sequences", f"{len(sequences)} can be read")
 
 
 def _readable(table: PublishedTable, privileges: server_facts.Privileges | None, role: str) -> Iterator[Finding]:

@@ -44,6 +44,8 @@ class TargetTables(BaseModel):
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
         properties: Delta's properties of new tables.
+        sequences_every_s: How often the values of sequences are written to `<warehouse>/pgbridge/sequences`; 0 for
+            never.
     """
 
     model_config = _STRICT
@@ -53,6 +55,7 @@ class TargetTables(BaseModel):
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
     properties: dict[str, str] = Field(default_factory=dict)
+    sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
 
     @field_validator("properties", mode="before")
     @classmethod

@@ -107,12 +107,15 @@ class Applied:
 
     @property
     def sequences(self) -> tuple[str, ...]:
-        """A sentence on each publication FOR ALL SEQUENCES."""
-        members = (*self.stream.memberships, *self.routing.memberships)
-        return tuple(
-            f'publication "{name}" has ALL SEQUENCES: no stream carries a sequence, and pgbridge does not copy any'
-            for name in dict.fromkeys(member.publication.name for member in members if member.publication.all_sequences)
+        """A sentence on each publication FOR ALL SEQUENCES, the server's and those of definitions."""
+        of_server, of_definitions = (
+            dict.fromkeys(each.publication.name for each in members if each.publication.all_sequences)
+            for members in (self.stream.memberships, self.routing.memberships)
         )
+        what = "ALL SEQUENCES, which no stream carries"
+        ways = dict.fromkeys(of_definitions, f"{what}; in a file of definitions it means nothing")
+        ways |= dict.fromkeys(of_server, f"{what}: target.sequences_every_s has their values written")
+        return tuple(f'publication "{name}" has {way}' for name, way in ways.items())
 
     def check(self) -> None:
         """Refuse definitions that the stream cannot serve.

@@ -231,6 +231,34 @@ class Publisher(Closing):
                 raise connection.translated(error, "cannot look at what is published") from error
         return row["digest"], row["picture"]
 
+    def sequences(self, tables: Sequence[tuple[str, str]], publications: Sequence[str]) -> list[dict[str, Any]]:
+        """The sequences of tables, by (namespace, name), and of publications: rows of `sql/sequences.sql`.
+
+        Of one that nextval was not called of, or that was set since, `last_value` is that of `is_called = false`.
+
+        Raises:
+            PublisherError: They cannot be read, or somebody has locked one for more than a second.
+        """
+        asked = {
+            "namespaces": [namespace for namespace, _ in tables],
+            "names": [name for _, name in tables],
+            "publications": list(publications),
+        }
+        try:
+            with self.connection.transaction():
+                self.connection.execute("SET LOCAL lock_timeout = '1s'")
+                rows = self.rows("sequences", asked)
+                for row in rows:
+                    row["is_called"] = row["last_value"] is not None if row["readable"] else None
+                    if row["is_called"] is False and row["has_values"]:
+                        name = quoted_table(row["namespace"], row["name"])
+                        ((row["last_value"], row["is_called"]),) = self.connection.execute(
+                            f"SELECT last_value, is_called FROM {name}".encode()
+                        )
+        except psycopg.Error as error:
+            raise connection.translated(error, "cannot read sequences") from error
+        return rows
+
     def partition_ancestors(self, relid: int) -> tuple[int, ...]:
         """The tables that a table is a partition of now, its parent first."""
         return tuple(row["relid"] for row in self.rows("partition_ancestors", {"relid": relid}))

@@ -25,6 +25,7 @@ from pgbridge.bridge.runtime import errors, log, remedies
 from pgbridge.bridge.runtime.observer import Observer
 from pgbridge.bridge.snapshots.commit_log import CommitLog
 from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.snapshots.sequences import SequenceValues, sequences_in
 from pgbridge.bridge.spark import session
 from pgbridge.bridge.sync import catalog_look, copy_progress, made_tables
 from pgbridge.bridge.sync.added_tables import AddedTables
@@ -111,6 +112,7 @@ class SubscriptionWorker(StreamWorker):
         commits = commits_in(spark, subscription.warehouse)
         self._catalog_watch = catalog_look.CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, name, commits, self._log)
+        self._sequences = SequenceValues(subscription, catalog, sequences_in(spark, subscription.warehouse), self._log)
         self._verifier = Verifier(subscription, spark, catalog, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(
@@ -142,6 +144,7 @@ class SubscriptionWorker(StreamWorker):
         try:
             if self._handled is None:  # a function's writes are not known here
                 self._commit_log.start()
+                self._sequences.start()
                 self._catalog_watch.start()
             if self._handled is None and not self._until_caught_up:
                 self._verifier.start()
@@ -157,7 +160,9 @@ class SubscriptionWorker(StreamWorker):
             self._added.stop()
             self._catalog.release(self._name)
             self._catalog_watch.close()
-            self._commit_log.stop(caught_up=self._handled is None and self.error is None and not self._stop.is_set())
+            caught_up = self._handled is None and self.error is None and not self._stop.is_set()
+            self._commit_log.stop(caught_up=caught_up)
+            self._sequences.stop(caught_up=caught_up)
             if session.driver_of(self._spark).lost() is None:
                 self._record_end()
                 ended = "error" if self.gave_up and not self._until_caught_up else "stopped"

@@ -48,6 +48,7 @@ DEFAULTS = {
         "maintenance": "created",
         "vacuum_retention_h": 168,
         "properties": {},
+        "sequences_every_s": 0.0,
     },
     "workers": {
         "max_sync_workers": 2,

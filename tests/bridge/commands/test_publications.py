@@ -130,7 +130,7 @@ def test_everything_except(subscription):
     (found,) = collect([subscription(text)])["subscriptions"]
     assert [target["name"] for target in found["targets"]] == ["public.t"]
     assert found["notes"] == [
-        'publication "p" has ALL SEQUENCES: no stream carries a sequence, and pgbridge does not copy any'
+        'publication "p" has ALL SEQUENCES, which no stream carries; in a file of definitions it means nothing'
     ]
 
 
