@@ -194,8 +194,14 @@ def _sequences(
     subscription: Subscription, publisher: Publisher, tables: list[PublishedTable], role: str
 ) -> Iterator[Finding]:
     if subscription.target.sequences_every_s:
-        names = [(table.namespace, table.name) for table in tables]
-        yield from check_sequences(publisher.sequences(names, subscription.publications), role)
+        try:
+            sequences = publisher.sequences(
+                [(table.namespace, table.name) for table in tables], subscription.publications
+            )
+        except errors.PublisherError as error:
+            yield failed("sequences", error)
+        else:
+            yield from check_sequences(sequences, role)
 
 
 def _adding_tables(applied: Applied) -> str:

@@ -160,7 +160,7 @@ class CopyMonitor:
     Args:
         catalog: Gets the progress every second; it is deleted there at the end.
         log: Gets the progress of each copy every 10 seconds.
-        advanced: Called when copies that take longer than a second have got further.
+        advanced: Called when a copy begins, and when copies that take longer than a second have got further.
     """
 
     def __init__(
@@ -212,6 +212,7 @@ class CopyMonitor:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"copies of {self._subscription}", daemon=True)
                 self._thread.start()
+        self._advanced()
         try:
             yield
         finally:
