@@ -114,7 +114,7 @@ def test_add_remove_and_copy_afresh_under_load(publisher, pair):
         wait_until(bridge, lambda: bridge.catalog.remote_lsn(sync_name(name)) is not None)
         before = bridge.remote_lsn()
         wait_until(bridge, lambda: settled(bridge))
-        assert bridge.remote_lsn() > before
+        wait_until(bridge, lambda: bridge.remote_lsn() > before)
     assert [rel.name for rel in bridge.catalog.rels(name)] == ["new", "old", "spoilt"]
     assert bridge.spark.arrow(gone).num_rows >= 500, "its Delta table stays"
     assert slots(publisher) == []

@@ -311,7 +311,7 @@ def test_a_layout_that_a_copy_loses(publisher, tmp_path):
         type_in(pipeline, command)
         with mock.patch.object(tablesync, "make_table", side_effect=vars(tablesync)["make_table"]) as made:
             pipeline.catch_up()
-        assert made.call_args.args[-1] == Layout(cluster_by=("w",))
+        assert made.call_args.args[-2:] == (Layout(cluster_by=("w",)), {})
 
 
 def test_a_lag_that_verify_does_not_wait_for(publisher, tmp_path):
