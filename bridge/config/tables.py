@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pgbridge.bridge.config.explain import toml
 from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
-from pgbridge.bridge.targets.properties import as_properties
+from pgbridge.bridge.targets.properties import LEAST_FILES_S, as_properties
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-_LEAST_RETENTION_H = 168
+_LEAST_RETENTION_H = LEAST_FILES_S // 3600
+
+Properties = Annotated[dict[str, str], BeforeValidator(as_properties)]
 
 
 class Batch(BaseModel):
@@ -54,13 +56,8 @@ class TargetTables(BaseModel):
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: Properties = Field(default_factory=dict)
     sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
-
-    @field_validator("properties", mode="before")
-    @classmethod
-    def _properties(cls, given: Any) -> Any:
-        return as_properties(given)
 
     @field_validator("vacuum_retention_h")
     @classmethod
@@ -159,12 +156,7 @@ class Table(BaseModel):
     mode: Literal["mirror", "changelog", "history"] | None = None
     cluster_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
-    properties: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("properties", mode="before")
-    @classmethod
-    def _properties(cls, given: Any) -> Any:
-        return as_properties(given)
+    properties: Properties = Field(default_factory=dict)
 
     @field_validator("cluster_by", "partition_by", mode="before")
     @classmethod

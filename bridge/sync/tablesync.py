@@ -83,6 +83,8 @@ class TableSync:
         self._copy_limit = copy_limit or CopyLimit()
         self._local = LocalTables(partial(place_of, self._spark))
         self._shared = SharedFolders(self._spark)
+        # many tables have the same properties, and each look takes as long as a table that is made
+        self._possible = set[tuple[tuple[str, str], ...]]()
         self._positions = OwnPositions(self._spark, self._catalog, context.name, self._log)
         self.record = partial(manifest_table.record, self._spark, self._catalog, self._subscription)
         self.check_owned = partial(manifest_table.check_owned, self._spark, self._catalog, self._subscription)
@@ -126,9 +128,10 @@ class TableSync:
                 )
             by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
             rels.append(by_path[path])
-        # many tables have the same ones, and each look takes as long as a table that is made
         for properties in {tuple(self._subscription.properties_of(rel.qualified_name).items()) for rel in rels}:
-            check_properties(self._spark, dict(properties))
+            if properties not in self._possible:
+                check_properties(self._spark, dict(properties))
+                self._possible.add(properties)
         claimed = self._catalog.claim(self._subscription.name, [rel.path for rel in rels], real_location)
         if claimed is not None:
             raise shared_table(*claimed)

@@ -17,8 +17,8 @@ _LEAST_RETENTION_S: Final = 86_400
 """Late commits come within minutes. Nobody needs a shorter one: an application id is a line in a checkpoint."""
 
 _FILES: Final = "delta.deletedFileRetentionDuration"
-_LEAST_FILES_S: Final = 7 * 86_400
-"""Delta's own default, which is the least of `target.vacuum_retention_h`, too."""
+LEAST_FILES_S: Final = 7 * 86_400
+"""How long files are kept at least that the latest version does not have: Delta's own default."""
 
 FORGETS: Final = "Delta then forgets which commits of pgbridge a table has, and one that comes late may be made twice"
 _SECONDS: Final = {
@@ -98,7 +98,7 @@ def _refusal(name: str, value: str) -> str | None:
         return "a batch relies on what it has read, and would not notice rows that another writer adds meanwhile"
     if name == RETENTION and is_short(value):
         return FORGETS
-    if name == _FILES and is_short(value, _LEAST_FILES_S):
+    if name == _FILES and is_short(value, LEAST_FILES_S):
         return "a batch that is taken back, and readers, need files for a week"
     return None
 
