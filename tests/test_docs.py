@@ -241,8 +241,13 @@ def test_configuration_has_every_setting_of_spark(setting, value):
 
 def test_configuration_has_the_checkpoint_intervals():
     cell = cells("docs/configuration.md")[settings.CHECKPOINT_INTERVAL]
-    intervals = {ddl.checkpoint_interval(f"/lake/{number}") for number in range(500)}
-    assert cell[0].startswith(f"`{min(intervals)}` to `{max(intervals)}`")
+    on_disk, on_stores = (
+        {ddl.checkpoint_interval(f"{warehouse}/{number}") for number in range(500)}
+        for warehouse in ("/lake", "s3a://lake")
+    )
+    assert cell[0].startswith(
+        f"`{min(on_disk)}` to `{max(on_disk)}`, on object stores `{min(on_stores)}` to `{max(on_stores)}`"
+    )
 
 
 @pytest.mark.parametrize("page", sorted(DOCS))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+Entry: TypeAlias = tuple[int | str, ...]
+"""What tells a version's entry in the log from another one under its number."""
 
 
 class TableVersion(NamedTuple):
@@ -19,13 +22,13 @@ class TableVersion(NamedTuple):
     Attributes:
         table_id: The table's own id: another table at its path has another one.
         version: The version's number.
-        entry: The inode and the time in nanoseconds of the version's entry in the log: a table that is put back from a
-            backup may have the number once more.
+        entry: Its entry in the log: a table that is put back from a backup may have the number once more. None if that
+            is not known: nothing is kept of the version then.
     """
 
     table_id: str
     version: int
-    entry: tuple[int, int]
+    entry: Entry | None
 
     def follows(self, other: TableVersion) -> bool:
         """Whether no other commit is between the two: Delta may have put one before ours."""
@@ -53,7 +56,7 @@ class Kept(Generic[T]):
         """What is kept of this version; None for nothing."""
         with self._lock:
             kept, value, _ = self._tables.get(version.table_id, (None, None, 0))
-            return value if kept == version else None
+            return value if kept == version and version.entry is not None else None
 
     def put(self, version: TableVersion, value: T, size_bytes: int) -> None:
         """Keep something of a version in place of what was kept of the table's earlier ones."""

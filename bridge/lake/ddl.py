@@ -35,7 +35,7 @@ from pgbridge.bridge.evolution.alterations import (
 )
 from pgbridge.bridge.lake.commit_errors import literal
 from pgbridge.bridge.lake.location import knows_catalog, layout_of
-from pgbridge.bridge.lake.log.local_log import folder_uri
+from pgbridge.bridge.lake.log.local_log import folder_uri, local_folder
 from pgbridge.bridge.lake.retry import retry_commit
 from pgbridge.bridge.lake.schema import METADATA, spark_schema, spark_type, table_properties
 from pgbridge.bridge.lake.source import as_frame
@@ -57,12 +57,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-_LEAST_COMMITS: Final = 100
+_INTERVALS: Final = range(100, 132)
 """A checkpoint takes as long as some small commits. Until the next one, who opens the table reads an entry of some
 kilobytes for each commit."""
-_INTERVALS: Final = 32
-"""A table gets one of so many intervals. The tables of a publication often have the same number of commits: if one
-batch wrote all their checkpoints, it would take half as long again, and the next one, which grows meanwhile, too."""
+_INTERVALS_ON_STORE: Final = range(20, 28)
+"""On an object store each of these entries costs two requests."""
 
 _FILES_ALREADY: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -144,8 +143,14 @@ def _clause(layout: Layout) -> str:
 
 
 def checkpoint_interval(location: str) -> int:
-    """After how many commits Delta writes a checkpoint of a table that pgbridge creates there."""
-    return _LEAST_COMMITS + zlib.crc32(location.encode()) % _INTERVALS
+    """After how many commits Delta writes a checkpoint of a table that pgbridge creates there.
+
+    It is one of some numbers. The tables of a publication often have as many commits: if one batch wrote all their
+    checkpoints, it would take half as long again, and the next one, which grows meanwhile, too.
+    """
+    on_store = local_folder(location) is None and catalog_parts(location) is None
+    intervals = _INTERVALS_ON_STORE if on_store else _INTERVALS
+    return intervals[zlib.crc32(location.encode()) % len(intervals)]
 
 
 def _ddl(type_: DataType) -> str:

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pgbridge.bridge.lake import location, table
 from pgbridge.bridge.lake.log.history import Commit, History
 from pgbridge.bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
+from pgbridge.bridge.lake.transaction import has_just_committed
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.protocol.lsn import INVALID, Lsn
 
@@ -91,6 +92,8 @@ def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
         TargetError: It has been left out; or it is on top of an undo of another state directory, which has reverted
             commits of this one.
     """
+    if not stamp.after_recovery and has_just_committed(spark, path, stamp):
+        return
     # as in `has_committed`, each commit may cost three requests
     history = history_of(spark, path, 2 if stamp.after_recovery else 1)
     latest = history.latest_of(stamp.txn_app_id)

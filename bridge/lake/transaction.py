@@ -19,14 +19,15 @@ from pyspark.sql.types import DataType, StructType
 
 from pgbridge.bridge.effects.kept import TableVersion
 from pgbridge.bridge.lake.deletion_vectors import DeletionVectors
-from pgbridge.bridge.lake.log.local_log import entry_of, identity, last_transaction, local_folder, whole_overwrite
-from pgbridge.bridge.lake.log.stamp import delta_transaction, stamp_of
+from pgbridge.bridge.lake.log.latest import LatestVersion, begin, has_made
+from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.log.stamp import USER_METADATA, delta_transaction, stamp_of
 from pgbridge.bridge.lake.table_facts import TableFacts
 from pgbridge.bridge.spark.session import driver_of, java_class, scala_object
 from pgbridge.bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
+_FEW_ACTIONS: Final = 8
+"""The files of a table that are named for its next overwrite; those of a larger one Delta puts together."""
+
 
 def can_begin(spark: SparkSession, path: str) -> bool:
-    """Whether a transaction on a table can be begun here: its files are on this machine, and Spark is, too."""
-    return local_folder(path) is not None and driver_of(spark).executors_here and can_stage(spark, path)
+    """Whether a transaction on a table can be begun here: Spark is on this machine, with its executors."""
+    return driver_of(spark).executors_here and can_stage(spark, path)
 
 
 def can_stage(spark: SparkSession, path: str) -> bool:
@@ -59,50 +63,30 @@ def transaction(spark: SparkSession, path: str, options: Mapping[str, str] | Non
     session = spark._jsparkSession  # noqa: SLF001
     # Delta takes its settings from the active session
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
-    log = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
-    folder = Path(log.logPath().toUri().getPath())
+    log = _delta_log(spark, path)
     active = scala_object(spark, f"{_DELTA}.OptimisticTransaction")
-    begun, hint = _begun(spark, log, folder)
-    active.setActive(begun)
+    latest = begin(spark, path, log)
+    active.setActive(latest.begun)
     try:
         # by one call: each round trip to the JVM takes its time
-        metadata = json.loads(begun.metadata().json())["metaData"]
-        yield Transaction(spark, log, begun, metadata, options or {}, folder, hint)
+        metadata = json.loads(latest.begun.metadata().json())["metaData"]
+        yield Transaction(spark, log, latest, metadata, options or {})
     finally:
         active.clearActive()
 
 
-class _Latest(NamedTuple):
-    """The end of a table's log after a commit of this process, as `identity` has its files.
+def has_just_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> bool:
+    """Whether the last commit to a table on an object store is known to be this one, by this process.
 
-    Attributes:
-        version: The version.
-        entry: Its entry.
-        hint: What Delta writes after a checkpoint, as it was when Delta last listed the log.
+    False says nothing. It is for a store, where to read the table's history takes seven requests.
     """
-
-    version: int
-    entry: tuple[int, int]
-    hint: tuple[int, int] | None
-
-
-_latest: Final[dict[Path, _Latest]] = {}  # by the folder of the log
+    return (
+        local_folder(path) is None and can_begin(spark, path) and has_made(_delta_log(spark, path), stamp.user_metadata)
+    )
 
 
-def _begun(spark: SparkSession, log: Any, folder: Path) -> tuple[Any, tuple[int, int] | None]:
-    """Begin a transaction on the latest version; returns it with the hint of `_Latest`.
-
-    Delta lists the log to find that version: all of it, on a local disk. Its own snapshot is of the latest one if that
-    is a commit of this process, the table was not replaced since, and there is no entry after it. After a checkpoint
-    Delta lists: its snapshot would begin with the one before for ever.
-    """
-    none, hint = java_class(spark, "scala.Option").empty(), identity(folder / "_last_checkpoint")
-    latest = _latest.get(folder)
-    if latest is not None and latest == (latest.version, identity(entry_of(folder, latest.version)), hint):
-        snapshot = log.unsafeVolatileSnapshot()
-        if snapshot.version() == latest.version and not entry_of(folder, latest.version + 1).exists():
-            return log.startTransaction(none, java_class(spark, "scala.Option").apply(snapshot)), hint
-    return log.startTransaction(none, none), hint
+def _delta_log(spark: SparkSession, path: str) -> Any:
+    return java_class(spark, f"{_DELTA}.DeltaLog").forTable(spark._jsparkSession, path)  # noqa: SLF001
 
 
 class MergeCounts(NamedTuple):
@@ -133,16 +117,14 @@ class Transaction:
 
     _spark: SparkSession
     _log: Any
-    _begun: Any
+    _latest: LatestVersion
     _metadata: Mapping[str, Any]  # as Delta's log has it
     _options: Mapping[str, str]
-    _log_folder: Path
-    _hint: tuple[int, int] | None
 
     @property
     def read_version(self) -> int:
         """The version that the commit replaces."""
-        return int(self._begun.readVersion())
+        return int(self._latest.begun.readVersion())
 
     @property
     def read(self) -> TableVersion:
@@ -150,10 +132,7 @@ class Transaction:
         return self._version(self.read_version)
 
     def _version(self, number: int) -> TableVersion:
-        entry = identity(entry_of(self._log_folder, number))
-        if entry is None:
-            raise FileNotFoundError(entry_of(self._log_folder, number))
-        return TableVersion(self._metadata["id"], number, entry)
+        return TableVersion(self._metadata["id"], number, self._latest.entry(number))
 
     @property
     def columns(self) -> Sequence[str]:
@@ -163,7 +142,7 @@ class Transaction:
     @cached_property
     def facts(self) -> TableFacts:
         """The table's size and properties."""
-        snapshot = self._begun.snapshot()
+        snapshot = self._latest.begun.snapshot()
         # without a checksum, a job puts the table's state together from its log
         checksum = snapshot.checksumOpt()
         by_checksum = checksum.get() if checksum.isDefined() else None
@@ -173,7 +152,7 @@ class Transaction:
             self._metadata["configuration"],
             bool(self._metadata["partitionColumns"]),
             # a table that once was clustered counts as such
-            self._begun.protocol().writerFeatureNames().contains("clustering"),
+            self._latest.begun.protocol().writerFeatureNames().contains("clustering"),
         )
 
     def takes(self, rows: DataFrame) -> bool:
@@ -186,8 +165,8 @@ class Transaction:
 
     @property
     def folder(self) -> Path:
-        """The table's folder."""
-        return self._log_folder.parent
+        """The table's folder, of one on this machine."""
+        return Path(self._log.dataPath().toUri().getPath())
 
     @cached_property
     def _schema(self) -> StructType:
@@ -201,7 +180,7 @@ class Transaction:
     @property
     def files(self) -> list[str]:
         """All data files, as `add` actions in JSON; Delta puts them together from its log by a job."""
-        return _json_of(self._begun.snapshot().allFiles().collectAsList())
+        return _json_of(self._latest.begun.snapshot().allFiles().collectAsList())
 
     def append(self, rows: DataFrame) -> None:
         """Add rows, under the table's column names, unless the table has the options' or the session's stamp."""
@@ -219,18 +198,23 @@ class Transaction:
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the stamp.
         """
-        last = whole_overwrite(self._log_folder, self.read_version)
+        last = self._latest.whole_overwrite()
         write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
         if written is None:
             return None
         actions = written.actions()
         if last is not None:
-            self._begun.readWholeTable()
+            self._latest.begun.readWholeTable()
             # without statistics, as Delta writes it
             files = [json.dumps({"add": {**action["add"], "stats": None}}) for action in last if "add" in action]
             actions = self._sequence([self._action(file).remove() for file in files], actions)
-            write.registerOverwriteRemoveMetrics(self._session, self._begun, actions)
-        return self._version(self._commit(actions, self._operation(self._modes.Overwrite), written.stringTags()))
+            write.registerOverwriteRemoveMetrics(self._session, self._latest.begun, actions)
+        operation, tags = self._operation(self._modes.Overwrite), written.stringTags()
+
+        def whole() -> list[str] | None:
+            return self._added(written.actions()) if written.actions().size() <= _FEW_ACTIONS else None
+
+        return self._version(self._commit(actions, operation, tags, whole))
 
     def stage(self, rows: DataFrame) -> list[str]:
         """Write rows, under the table's column names, to data files that no version has yet.
@@ -256,7 +240,7 @@ class Transaction:
         """Replace all rows by those of files that were staged, unless the table has the stamp."""
         if not self._lacks(stamp):
             return
-        before = self._java(self._begun.filterFiles())  # whoever commits rows meanwhile is met, too
+        before = self._java(self._latest.begun.filterFiles())  # whoever commits rows meanwhile is met, too
         there = {before.get(number).path(): before.get(number) for number in range(before.size())}
         new = {json.loads(file)["add"]["path"]: file for file in files}
         # of a copy that was cut short after its commit, the table has all files, perhaps with rows deleted since
@@ -273,7 +257,7 @@ class Transaction:
 
     def _lacks(self, stamp: CommitStamp) -> bool:
         """Whether the table does not have a stamp; whoever commits with it meanwhile is met."""
-        return int(self._begun.txnVersion(stamp.txn_app_id_in_delta)) < stamp.txn_version
+        return int(self._latest.begun.txnVersion(stamp.txn_app_id_in_delta)) < stamp.txn_version
 
     def _stamp_action(self, stamp: CommitStamp) -> Any:
         return self._action(json.dumps({"txn": {"appId": stamp.txn_app_id_in_delta, "version": stamp.txn_version}}))
@@ -282,7 +266,7 @@ class Transaction:
         return java_class(self._spark, f"{_DELTA}.actions.Action").fromJson(action)
 
     def _commit_actions(self, actions: Iterable[Any], mode: Any) -> None:
-        no_tags = self._begun.metadata().configuration().empty()
+        no_tags = self._latest.begun.metadata().configuration().empty()
         self._commit(self._sequence(actions), self._operation(mode), no_tags)
 
     def replace_at(self, marks: dict[str, Ints], rows: DataFrame, counts: MergeCounts) -> Replaced | None:
@@ -299,7 +283,7 @@ class Transaction:
         _, written = self._written(rows, self._modes.Append)
         if written is None:
             return None
-        self._begun.readWholeTable()  # whoever commits rows or files meanwhile is met
+        self._latest.begun.readWholeTable()  # whoever commits rows or files meanwhile is met
         marked = self.deletion_vectors.mark(marks)
         others = [action for both in marked.values() for action in both if action is not None]
         self._register(counts)
@@ -324,7 +308,7 @@ class Transaction:
             metric = metrics.createMetric(self._spark.sparkContext._jsc.sc(), name)  # noqa: SLF001
             metric.set(count)
             registered = registered.updated(name, metric)
-        self._begun.registerSQLMetrics(self._session, registered)
+        self._latest.begun.registerSQLMetrics(self._session, registered)
 
     @property
     def _session(self) -> Any:
@@ -345,8 +329,8 @@ class Transaction:
 
     def _written(self, rows: DataFrame, mode: Any) -> tuple[Any, Any]:
         """Delta's command that writes rows, and what it has written; None if the table has their stamp."""
-        nothing = self._begun.metadata().configuration().empty()
-        no_columns = self._begun.metadata().partitionColumns().take(0)
+        nothing = self._latest.begun.metadata().configuration().empty()
+        no_columns = self._latest.begun.metadata().partitionColumns().take(0)
         given = nothing
         for key, value in self._options.items():
             given = given.updated(key, value)
@@ -355,7 +339,7 @@ class Transaction:
         write = command(self._log, mode, options, no_columns, nothing, frame, self._none, self._none, False)
         if self._has_been_executed(write, options):
             return write, None
-        return write, write.writeAndReturnCommitData(self._begun, self._session, self._none, False)
+        return write, write.writeAndReturnCommitData(self._latest.begun, self._session, self._none, False)
 
     def _has_been_executed(self, write: Any, options: Any) -> bool:
         """Whether the table has the stamp of what is written.
@@ -367,21 +351,23 @@ class Transaction:
         if stamp is None:
             return False
         app_id, number = stamp
-        last = last_transaction(self._log_folder, self.read_version, app_id)
+        last = self._latest.last_transaction(app_id)
         if last is None:
             given = java_class(self._spark, "scala.Option").apply(options)
-            return bool(write.hasBeenExecuted(self._begun, self._session, given))
-        self._begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
+            return bool(write.hasBeenExecuted(self._latest.begun, self._session, given))
+        self._latest.begun.readTxn().addOne(app_id)  # as Delta's own look: whoever commits with it meanwhile is met
         return last >= number
 
-    def _commit(self, actions: Any, operation: Any, tags: Any) -> int:
-        """Commit, and return the version that has it."""
-        committed = self._begun.commitIfNeeded(actions, operation, tags)
+    def _commit(
+        self, actions: Any, operation: Any, tags: Any, whole: Callable[[], list[str] | None] = lambda: None
+    ) -> int:
+        """Commit, and return the version that has it; `whole` tells the files that it adds, if those are all."""
+        committed = self._latest.begun.commitIfNeeded(actions, operation, tags)
         if not committed.isDefined():
             return self.read_version
         version = int(committed.get())
-        if (entry := identity(entry_of(self._log_folder, version))) is not None:  # the table may have gone meanwhile
-            _latest[self._log_folder] = _Latest(version, entry, self._hint)
+        user_metadata = self._options.get("userMetadata") or self._spark.conf.get(USER_METADATA, None)
+        self._latest.committed(version, whole, user_metadata)
         return version
 
     def _sequence(self, actions: Iterable[Any], before: Any = None) -> Any:

@@ -72,7 +72,9 @@ def test_batches_and_maintenance_on_a_bad_network(spark, publisher, on_s3, bucke
 @pytest.mark.soak  # it waits for the client's patience to end
 def test_a_store_that_is_away_for_longer_fails_the_batch_and_no_row(spark, publisher, on_s3, bucket):
     """Commits arrive and their answers are lost, until S3A gives up; so are those of the undo."""
-    bucket.proxy.fault = lambda method, path: "cut after" if method == "PUT" and "_delta_log/0000" in path else None
+    bucket.proxy.fault = lambda method, path: (
+        "cut after" if method == "PUT" and "public/docs/_delta_log/0000" in path else None
+    )
     publisher.execute(CHANGES[1])
     with pytest.raises(ApplyError, match="docs"):
         on_s3.catch_up()

@@ -32,6 +32,7 @@ from pgbridge.bridge.lake.commit.replace import replace_all, replace_where
 from pgbridge.bridge.lake.commit.replace_at import replace_at
 from pgbridge.bridge.lake.commit.sessions import commit_session
 from pgbridge.bridge.lake.commit_errors import conflict_of, literal
+from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.lake.schema import stored_column
 from pgbridge.bridge.lake.source import arrow_source, arrow_stream_source, as_frame
 from pgbridge.bridge.lake.table import table_version
@@ -60,14 +61,14 @@ def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, kn
     """
     if keyed.keeps_beside:
         effect = reborn_apart(effect)
-    abilities = plan.Abilities(transaction.can_begin(spark, keyed.path), not driver_of(spark).sends_plans)
+    transactions = transaction.can_begin(spark, keyed.path)
+    places = transactions and local_folder(keyed.path) is not None
+    abilities = plan.Abilities(transactions, places, not driver_of(spark).sends_plans)
 
     def facts() -> TableFacts:
         if keyed.hides_metadata:
             return known.facts(spark, keyed.path)
-        return enable_vectors(
-            spark, keyed.path, known, places=abilities.transactions and plan.go_by_places(effect, keyed)
-        )
+        return enable_vectors(spark, keyed.path, known, places=places and plan.go_by_places(effect, keyed))
 
     for commit in commits(effect, keyed, facts, abilities):
         outcome = _carried_out(spark, commit, effect, keyed, known)

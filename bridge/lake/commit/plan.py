@@ -136,10 +136,12 @@ class Abilities:
 
     Attributes:
         transactions: A transaction of Delta's can be begun here.
+        places: Data files can be read here, so that the places of rows can be kept.
         conditions: A long condition goes to Spark once, and does not come back with each plan.
     """
 
     transactions: bool
+    places: bool
     conditions: bool
 
 
@@ -170,7 +172,7 @@ def commits(
         yield Append(work_of_append(rows))  # whoever streams from a table that only grows goes on
         return
     table = facts()
-    if abilities.transactions and table.vectors and go_by_places(effect, keyed):
+    if abilities.places and table.vectors and go_by_places(effect, keyed):
         yield ReplaceAt()
     if abilities.conditions and table.vectors and (condition := _condition(effect, keyed)) is not None:
         yield ReplaceWhere(condition)

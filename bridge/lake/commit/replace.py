@@ -91,7 +91,7 @@ def _replace_kept(
         are too many to be kept.
     """
     before = begun.read
-    if before.table_id in kept.too_many:
+    if before.entry is None or before.table_id in kept.too_many:
         return False
     types = {column.name: column.type.arrow for column in keyed.columns}
     rows = kept.get(before)

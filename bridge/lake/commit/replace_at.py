@@ -76,7 +76,7 @@ def replace_at(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kep
 def _known(begun: Transaction, keyed: KeyedTarget, kept: Kept[RowPlaces]) -> RowPlaces | None:
     """The places of the version's rows, kept or read now; None if they are not to be had."""
     version = begun.read
-    if version.table_id in kept.too_many:
+    if version.entry is None or version.table_id in kept.too_many:
         return None
     places = kept.get(version)
     if places is None and begun.facts.files > _MOST_FILES:

@@ -78,6 +78,9 @@ def test_tables_with_as_many_commits_do_not_write_their_checkpoints_at_once():
     commits = Counter(checkpoint_interval(f"/lake/public/t{i}") for i in range(160))
     assert set(commits) <= set(range(100, 132))
     assert max(commits.values()) < 15
+    on_stores = Counter(checkpoint_interval(f"s3a://lake/public/t{i}") for i in range(160))
+    assert set(on_stores) == set(range(20, 28))
+    assert max(on_stores.values()) < 40
 
 
 def test_a_namespace_is_created_once(spark):

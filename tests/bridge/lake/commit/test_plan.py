@@ -29,7 +29,9 @@ from tests.bridge.lake.commit.test_merge import COLUMNS, effect_of
 KB, MB = 1 << 10, 1 << 20
 OURS = {"pgbridge.created": "true"}
 VECTORS = OURS | {"delta.enableDeletionVectors": "true"}
-HERE, CONNECT = Abilities(transactions=True, conditions=True), Abilities(transactions=False, conditions=False)
+HERE = Abilities(transactions=True, places=True, conditions=True)
+STORE = dataclasses.replace(HERE, places=False)
+CONNECT = Abilities(transactions=False, places=False, conditions=False)
 SMALL = TableFacts(1, 100 * KB, OURS)
 LARGE = TableFacts(9, 900 * MB, OURS)
 LARGE_VECTORS = TableFacts(9, 900 * MB, VECTORS)
@@ -103,6 +105,11 @@ def test_a_large_table_with_other_properties_is_merged_into(properties):
 def test_where_spark_is_elsewhere_rows_are_merged():
     assert ways("U1", SMALL, abilities=CONNECT) == ["merge tiny"]
     assert ways("U1", LARGE_VECTORS, abilities=CONNECT) == ["merge small"]
+
+
+def test_on_a_store_no_places_are_kept():
+    assert ways("U1", SMALL, abilities=STORE) == ["replace", "merge tiny"]
+    assert ways("U1", LARGE_VECTORS, abilities=STORE) == ["by key", "merge small"]
 
 
 def test_rows_that_overwrite_others_are_merged():
