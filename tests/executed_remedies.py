@@ -47,7 +47,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     },
     "apply/stream.py": {
         "{'; then '.join(": _WAITS,
-        "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
+        "set target.conflict": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
+        "set messages": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
         "{remedies.of_prepared_binary(": "oracle/test_undecodable.py::"
         "test_what_was_prepared_in_binary_form_and_cannot_be_read",
     },
@@ -123,8 +124,11 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "lake/changes/verdicts.py": {
         "filter_server": "remedies/test_of_a_subscription.py::test_a_filter_that_is_not_translated",
     },
+    "lake/changes/conflict_rows.py": {
+        "set target.conflict": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
+    },
     "lake/commit/messages.py": {
-        "set messages": "remedies/test_of_a_subscription.py::test_messages_that_have_no_place",
+        "set messages": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
     },
     "lake/ddl.py": {
         "move them away": "bridge/lake/test_ddl.py::test_files_of_others_are_not_touched",

@@ -1,4 +1,4 @@
-"""The examples of docs/new-tables.md, and of sequences in docs/publications.md, run and print what is shown."""
+"""The examples of docs/new-tables.md, of sequences, and of conflicts, run and print what is shown."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import io
 import re
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from pgbridge.bridge.config.tables import Table
 from pgbridge.bridge.runtime.errors import ApplyError
@@ -70,3 +72,33 @@ def test_the_example_of_sequences(publisher, spark, pipeline):
     bridge.catch_up()
     output, said = printed(shown, spark, bridge.subscription.warehouse)
     assert output == said
+
+
+def test_the_example_of_conflicts(publisher, spark, pipeline):
+    blocks = {kind: code(kind, "monitoring.md", "Conflicts as rows") for kind in ("sql", "", "toml")}
+    ((_, written),) = tomllib.loads(blocks["toml"][0])["subscription"].items()
+    options = {f"target__{key}": value for key, value in written["target"].items()}
+    before, after = blocks["sql"]
+    by_hand, shown = blocks[""]
+    publisher.execute(before)
+    bridge = pipeline(publications=tuple(written["publications"]), **options)
+    bridge.catch_up()
+    assert printed(by_hand, spark, bridge.subscription.warehouse) == ("", "")
+    publisher.execute(after)
+    bridge.catch_up()
+    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    assert output == said
+
+
+@pytest.mark.skipif(version("pyspark").startswith(("4.0", "4.1")), reason="Spark 4.2 has it first")
+def test_what_the_page_says_of_changes(spark, tmp_path):
+    """Once Delta has them, the page has to say so."""
+    (refusal,) = re.findall(r"refuses them \(`(.*?)`\)", (DOCS / "new-tables.md").read_text(encoding="utf-8"))
+    path = str(tmp_path / "t")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id int) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    for read in (
+        lambda: spark.read.option("startingVersion", "0").changes(f"delta.`{path}`"),
+        lambda: spark.sql(f"SELECT * FROM delta.`{path}` CHANGES FROM VERSION 0"),
+    ):
+        with pytest.raises(AnalysisException, match=refusal):
+            read()

@@ -67,8 +67,8 @@ class Applier:
         messages_path: The Delta table for logical messages; None for none.
         lost: Called with a relation and the number of rows that got NULL for an unchanged TOAST value (see
             `apply_table`).
-        conflicts: Called with a table's conflicts that did not stop the batch and the batch's finish LSN, once the
-            batch is durable.
+        conflicts: Called with a table's conflicts and the batch: with those that did not stop it once it is durable,
+            with one that did at once.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Applier:
         deliver: Callable[[Iterable[tuple[Transaction, LogicalMessage]]], None] = lambda _: None,
         messages_path: str | None = None,
         lost: Callable[[str, int], None] = lambda *_: None,
-        conflicts: Callable[[Conflicts, Lsn], None] = lambda *_: None,
+        conflicts: Callable[[Conflicts, Batch], None] = lambda *_: None,
     ) -> None:
         self._spark, self._catalog, self._log = context.spark, context.catalog, context.log
         self._options = context.subscription
@@ -154,7 +154,7 @@ class Applier:
             self._finish([*self._held, batch], clear_skip_lsn)
         for conflicts in detected:
             self._count(conflicts.counts)
-            self._conflicts(conflicts, batch.finish_lsn)
+            self._conflicts(conflicts, batch)
         times_s.append(time.monotonic())
         return {phase: to - since for phase, (since, to) in zip(_PHASES, pairwise(times_s), strict=True)}
 
@@ -296,6 +296,10 @@ class Applier:
                 if batch.xid is not None:  # a batch that is divided meets it several times; count it once
                     self._count({conflict.name: 1})
                     conflict = with_rows(self._spark, conflict, changes)
+                    stopped = Conflicts(
+                        conflict.relation, {conflict.name: 1}, {conflict.name: (conflict,)}, stopped=True
+                    )
+                    self._conflicts(stopped, batch)
                 command = "INSERT" if conflict.name == INSERT_EXISTS else "UPDATE"
                 hint = remedies.of_conflict(sql_name(changes.target.path), conflict.columns, conflict.values)
                 raise errors.ApplyError(str(conflict), replace(context, command=command), hint=hint) from error

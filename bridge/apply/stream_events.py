@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from pgbridge.bridge.effects.conflicts import EXAMPLES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -91,12 +93,22 @@ class StreamEvents:
             rows=rows,
         )
 
-    def conflicts(self, conflicts: Conflicts, finish_lsn: Lsn) -> None:
-        """A batch had conflicts that did not stop it: one event for each kind, with some of the keys."""
+    def conflicts(self, conflicts: Conflicts, finish_lsn: Lsn, table: str | None = None) -> None:
+        """A batch had conflicts that did not stop it: one event for each kind, with some of the keys.
+
+        Args:
+            table: The Delta table that has the keys; they are not logged then.
+        """
         for name, count in conflicts.counts.items():
-            examples = conflicts.examples.get(name, ())
-            keys = [conflict.key for conflict in examples]
+            examples = conflicts.kept.get(name, ())[:EXAMPLES]
             remote = [conflict.remote for conflict in examples if conflict.remote is not None]
             text = f'conflict detected on relation "{conflicts.relation}": conflict={name}'
-            more = {"remote_rows": remote} if remote else {}
-            self._log.warning(text, rows=count, keys=keys, **more, finish_lsn=str(finish_lsn))
+            more: dict[str, object] = {"keys": [conflict.key for conflict in examples]}
+            more |= {"remote_rows": remote} if remote else {}
+            if table is not None:
+                more = {"table": table}
+            self._log.warning(text, rows=count, **more, finish_lsn=str(finish_lsn))
+
+    def conflicts_not_written(self, error: BaseException) -> None:
+        """Conflicts are not in their Delta table."""
+        self._log.warning("conflicts cannot be written to their table", error=str(error).partition("\n")[0])

@@ -46,6 +46,8 @@ class TargetTables(BaseModel):
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
         properties: Delta's properties of new tables.
+        conflict_log_destination: Where conflicts are told, as for PostgreSQL 20's subscriptions: in the log, in the
+            Delta table `<warehouse>/pgbridge/conflicts`, or in both ("all").
         sequences_every_s: How often the values of sequences are written to `<warehouse>/pgbridge/sequences`; 0 for
             never.
     """
@@ -57,6 +59,7 @@ class TargetTables(BaseModel):
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
     properties: Properties = Field(default_factory=dict)
+    conflict_log_destination: Literal["log", "table", "all"] = "log"
     sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
 
     @field_validator("vacuum_retention_h")

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 INSERT_EXISTS, UPDATE_EXISTS = "insert_exists", "update_exists"
 UPDATE_MISSING, DELETE_MISSING = "update_missing", "delete_missing"
 
+KEPT_KEYS = 1_000
+"""Most keys kept of each conflict, for one table of a batch."""
+
 EXAMPLES = 10
-"""Most keys shown of each conflict, for one table of a batch."""
+"""Most of these that the log shows."""
 
 SHOWN_CHARACTERS = 200
 """Longest text of a value that is shown."""
@@ -81,22 +84,24 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """The conflicts that did not stop a table's commit.
+    """Conflicts of a table's changes.
 
     Attributes:
         relation: `namespace.name` of the target.
         counts: The number of changes in conflict, above 0, by the conflict's name.
-        examples: Up to `EXAMPLES` conflicts, by the conflict's name.
+        kept: Up to `KEPT_KEYS` conflicts, one for each key, by the conflict's name.
+        stopped: It did stop the commit, and is the only one.
     """
 
     relation: str
     counts: Mapping[str, int]
-    examples: Mapping[str, tuple[Conflict, ...]]
+    kept: Mapping[str, tuple[Conflict, ...]]
+    stopped: bool = False
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts conflicts by their name, and keeps some of their keys as examples."""
+    """Counts conflicts by their name, and keeps some of their keys."""
 
     counts: dict[str, int] = field(default_factory=dict)
     keys: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -105,7 +110,7 @@ class Tally:
         """Count conflicts of one key."""
         self.counts[name] = self.counts.get(name, 0) + count
         keys = self.keys.setdefault(name, [])
-        if len(keys) < EXAMPLES and key not in keys:
+        if len(keys) < KEPT_KEYS and key not in keys:
             keys.append(key)
 
     def report(
@@ -115,14 +120,14 @@ class Tally:
         counts = {name: count for name, count in self.counts.items() if count}
         if not counts:
             return
-        examples = {
+        kept = {
             name: tuple(
                 Conflict(relation, name, tuple(columns), tuple(map(as_text, key)), full)
                 for key in self.keys.get(name, ())
             )
             for name in counts
         }
-        conflicts(Conflicts(relation, counts, examples))
+        conflicts(Conflicts(relation, counts, kept))
 
 
 def as_text(value: Any) -> str | None:

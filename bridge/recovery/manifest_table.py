@@ -28,15 +28,14 @@ from pyspark.sql import functions as F
 from pgbridge.bridge.catalog import manifest
 from pgbridge.bridge.catalog.catalog import boot_id
 from pgbridge.bridge.catalog.catalog_rows import owner_of
-from pgbridge.bridge.lake import ddl, location, retry, source, writes
+from pgbridge.bridge.lake import location, own_table, retry, source, writes
 from pgbridge.bridge.lake.log.history import KEEP_ROWS
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.log.stamp import USER_METADATA
-from pgbridge.bridge.lake.schema import spark_schema
-from pgbridge.bridge.lake.table import asked, schema_of
+from pgbridge.bridge.lake.table import asked
 from pgbridge.bridge.lake.table_position import Entry, log_entries
 from pgbridge.bridge.runtime import faults, remedies
-from pgbridge.bridge.runtime.errors import StateError, StoreError, TakenOver, TargetError
+from pgbridge.bridge.runtime.errors import StateError, StoreError, TakenOver
 from pgbridge.bridge.runtime.threads import Together
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
 from pgbridge.bridge.spark.session import companion
@@ -60,6 +59,9 @@ _SCHEMA: Final = pa.schema(
         ("recorded_at", pa.timestamp("us", "UTC")),  # by this machine's clock
     ]
 )
+_TABLE: Final = own_table.OwnTable(
+    "subscriptions", _SCHEMA, hint="move it away; each subscription writes it again when it is started"
+)
 _KEPT: Final = 20
 """So many changes may be in the table before earlier ones are removed."""
 _VACUUM_EVERY: Final = 10 * _KEPT
@@ -71,11 +73,7 @@ _ROWS: Final = "pgbridge_rows"
 _SETTINGS: Final = {
     # its other commits, as those that remove earlier rows, append none
     USER_METADATA: json.dumps({_ROWS: {}}),
-    # a few rows: to generate code takes longer than to do without
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **own_table.FEW_ROWS,
 }
 
 
@@ -194,7 +192,7 @@ class ManifestTable:
             return
         spark = companion(spark, "manifest", _SETTINGS)
         if self._version == _NO_TABLE:
-            retry.retry_commit(partial(self._ensure, spark), self.path)
+            _TABLE.ensure(spark, self.path)
         told = {row["origin"]: Last(row["number"], row["slot_name"], row["claimed_by"]) for row in rows}
         options = {**(stamp or {}), "userMetadata": json.dumps({_ROWS: told})}
         frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
@@ -231,7 +229,7 @@ class ManifestTable:
 
     def _queried(self, spark: SparkSession) -> dict[str, Last]:
         """The last row of each origin."""
-        if self._exists(spark):
+        if _TABLE.exists(spark, self.path):
             rows = location.read_table(spark, self.path)
             claim = F.when(F.col("claimed_by").isNotNull(), F.struct("number", "claimed_by"))
             last = rows.groupBy("origin").agg(F.max(F.struct("number", "slot_name")), F.max(claim)["claimed_by"])
@@ -252,20 +250,6 @@ class ManifestTable:
         with self._lock:
             return self._locks.setdefault(origin, threading.Lock())
 
-    def _ensure(self, spark: SparkSession) -> None:
-        if not self._exists(spark):
-            ddl.create_table(spark, self.path, spark_schema([(column.name, column.type) for column in _SCHEMA]))
-
-    def _exists(self, spark: SparkSession) -> bool:
-        schema = schema_of(spark, self.path)
-        if schema is not None and schema.fieldNames() != _SCHEMA.names:
-            raise TargetError(
-                f"the Delta table at {self.path} is not a table of subscriptions: its columns are "
-                f"{schema.simpleString()}",
-                hint="move it away; each subscription writes it again when it is started",
-            )
-        return schema is not None
-
     def _prune(self, spark: SparkSession, origin: str, number: int) -> None:
         spark = companion(spark, "manifest", _SETTINGS)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND number < {number}"
@@ -276,7 +260,7 @@ class ManifestTable:
 
     def latest(self, spark: SparkSession, origin: str, slot_name: str) -> manifest.Manifest | None:
         """The last document of a subscription that has this slot; None if there is none."""
-        if not self._exists(spark):
+        if not _TABLE.exists(spark, self.path):
             return None
         rows = location.read_table(spark, self.path).filter(F.col("origin") == origin).filter("document IS NOT NULL")
         last = rows.orderBy(F.desc("number")).limit(1).collect()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
-from pgbridge.bridge.lake import ddl, location, retry, source, table_position, writes
+from pgbridge.bridge.lake import ddl, location, own_table, retry, source, table_position, writes
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.lake.table import schema_of
@@ -65,16 +65,6 @@ OF_BATCHES: Final = ("batch", "joined", "left")
 _IN_FLIGHT: Final = dt.timedelta(seconds=1)
 """A commit has its time before its record is written, so that others may be written between."""
 
-_SETTINGS: Final = {
-    # each append is a small file
-    "spark.databricks.delta.autoCompact.enabled": "true",
-    # a few rows: to generate code takes longer than to do without
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
 
 def path_in(warehouse: str) -> str:
     """The location of a warehouse's table of commits."""
@@ -96,7 +86,7 @@ class CommitRows:
 
     @property
     def _spark(self) -> SparkSession:
-        return companion(self.parent, "commits", _SETTINGS)
+        return companion(self.parent, "commits", own_table.SMALL_APPENDS)
 
     def interrupt(self) -> None:
         """End Spark's jobs that are under way."""

@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from pgbridge.bridge.lake import ddl, location, retry, source, writes
+from pgbridge.bridge.lake import location, own_table, retry, source, writes
 from pgbridge.bridge.lake.log.local_tables import LocalTables
-from pgbridge.bridge.lake.schema import spark_schema
-from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.receive.publisher import Publisher, quoted_name, quoted_table
-from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.threads import Turns
 from pgbridge.bridge.spark.session import companion, interrupt
 from pgbridge.bridge.targets.location import own_location
@@ -56,20 +53,12 @@ _SCHEMA: Final = pa.schema(
         ("recorded_at", pa.timestamp("us", "UTC")),  # by this machine's clock
     ]
 )
+_TABLE: Final = own_table.OwnTable("sequences", _SCHEMA, hint="move it away; it is made again")
 _TURNS: Final = Turns("sequences", rest=9)
 
 _FIRST_S: Final = 10.0
 _AGAIN_S: Final = 60.0
 """After an error."""
-
-_SETTINGS: Final = {
-    # each write leaves a small file
-    "spark.databricks.delta.autoCompact.enabled": "true",
-    # a few rows: to generate code takes longer than to do without
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 class Rows(Protocol):
@@ -186,10 +175,10 @@ class SequenceRows:
         Raises:
             TargetError: The table at the path has other columns.
         """
-        spark = companion(self.parent, "sequences", _SETTINGS)
+        spark = companion(self.parent, "sequences", own_table.SMALL_APPENDS)
 
         def commit() -> None:
-            self._ensure(spark)
+            _TABLE.ensure(spark, self.path)
             frame = source.as_frame(spark, pa.Table.from_pylist(list(rows), schema=_SCHEMA)).coalesce(1)
             writes.overwrite_where(frame, self.path, f"subscription = '{subscription}'")
 
@@ -199,16 +188,6 @@ class SequenceRows:
     def interrupt(self) -> None:
         """End Spark's jobs that are under way."""
         interrupt(self.parent, "sequences")
-
-    def _ensure(self, spark: SparkSession) -> None:
-        schema = schema_of(spark, self.path)
-        if schema is None:
-            ddl.create_table(spark, self.path, spark_schema([(field.name, field.type) for field in _SCHEMA]))
-        elif schema.fieldNames() != _SCHEMA.names:
-            raise TargetError(
-                f"the Delta table at {self.path} is not a table of sequences: its columns are {schema.simpleString()}",
-                hint="move it away; it is made again",
-            )
 
 
 def sequences_in(spark: SparkSession, warehouse: str) -> SequenceRows:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
 
 from pgbridge.bridge.runtime.errors import ApplyError
 from pgbridge.bridge.targets.location import quoted
+from tests.bridge.subscribed import wait_until
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -25,7 +27,7 @@ def both(spark, publisher, pipeline):
     """The native subscriber, the bridge, and how to change the targets of both by hand."""
     publisher.execute(SETUP)
     with NativeSubscriber(publisher.conninfo, ["pub"]) as native:
-        bridge = pipeline()
+        bridge = pipeline(target__conflict_log_destination="all")
         bridge.catch_up()
         native.wait_caught_up()
 
@@ -39,6 +41,27 @@ def both(spark, publisher, pipeline):
 def assert_equal(spark, bridge, native):
     for table in ("t", "bag"):
         assert differences(spark, bridge.path(table), native, table) == []
+
+
+def conflicts(spark, bridge):
+    """What the table of conflicts has."""
+    path = f"{bridge.subscription.warehouse}/pgbridge/conflicts"
+    return spark.read.format("delta").load(path).orderBy("position", "relation", "conflict_type", "key").collect()
+
+
+def changes_of(rows):
+    """How many changes were in conflict, by PostgreSQL's kind."""
+    changes: Counter[str] = Counter()
+    for row in rows:
+        changes[row.conflict_type] += row.changes
+    return changes
+
+
+def native_conflicts(native, kinds):
+    """The native subscription's own counters."""
+    columns = ", ".join(f"confl_{kind}" for kind in kinds)
+    (counts,) = native.query(f"SELECT {columns} FROM pg_stat_subscription_stats WHERE subname = %s", (native.name,))
+    return dict(zip(kinds, counts, strict=True))
 
 
 def test_missing_rows_are_passed_over(spark, publisher, both):
@@ -59,6 +82,14 @@ def test_missing_rows_are_passed_over(spark, publisher, both):
     native.wait_caught_up()
     assert_equal(spark, bridge, native)
     assert native.query("SELECT id FROM t ORDER BY id") == [(4,), (7,), (8,), (9,), (60,)]
+    rows = conflicts(spark, bridge)
+    kinds = ("update_missing", "delete_missing")
+    wait_until(lambda: native_conflicts(native, kinds) == changes_of(rows))
+    of_t = {(row.conflict_type, row.key) for row in rows if row.relation == "public.t"}
+    assert ("update_missing", '{"id": "1"}') in of_t
+    assert ("delete_missing", '{"id": "2"}') in of_t
+    assert {row.existing_row for row in rows} == {None}
+    assert {(row.stopped, row.subscription) for row in rows} == {(False, bridge.subscription.name)}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +120,13 @@ def test_a_row_in_the_way_stops_both_until_it_is_removed(spark, publisher, both,
     while native.query(errors, (native.name,)) != [(True,)]:
         assert time.monotonic() < deadline, "the native subscription does not stop"
         time.sleep(0.05)
+    for _ in range(2):  # tried again, it is the same conflict
+        (row,) = conflicts(spark, bridge)
+        assert (row.conflict_type, row.key, row.stopped, row.changes) == (name, '{"id": "10"}', True, 1)
+        assert (row.existing_row, row.remote_xid is None) == ("(10, local)", False)
+        assert row.finish_lsn in str(caught.value)
+        with pytest.raises(ApplyError):
+            bridge.catch_up()
     by_hand("DELETE FROM {} WHERE id = 10", "t")
     bridge.catch_up()
     native.wait_caught_up()
@@ -97,7 +135,7 @@ def test_a_row_in_the_way_stops_both_until_it_is_removed(spark, publisher, both,
 
 def test_a_row_in_the_way_is_overwritten_on_request(publisher, pipeline, spark):
     publisher.execute(SETUP)
-    bridge = pipeline(conflict="apply_remote")
+    bridge = pipeline(conflict="apply_remote", target__conflict_log_destination="table")
     bridge.catch_up()
     spark.sql(f"INSERT INTO delta.{quoted(bridge.path('t'))} VALUES (10, 'local'), (11, 'local')").collect()
     publisher.execute(
@@ -105,3 +143,5 @@ def test_a_row_in_the_way_is_overwritten_on_request(publisher, pipeline, spark):
     )
     bridge.catch_up()
     assert sorted((row["id"], row["v"]) for row in bridge.rows("t")) == [(10, "remote"), (11, "first")]
+    rows = [(row.conflict_type, row.key, row.stopped) for row in conflicts(spark, bridge)]
+    assert rows == [("insert_exists", '{"id": "10"}', False), ("update_exists", '{"id": "11"}', False)]

@@ -17,8 +17,7 @@ from pgbridge.bridge.catalog import refresh
 from pgbridge.bridge.catalog.catalog_rows import sync_name
 from pgbridge.bridge.check.subscription import Known, check_subscription
 from pgbridge.bridge.config.tables import Table
-from pgbridge.bridge.lake import table
-from pgbridge.bridge.lake.commit import messages
+from pgbridge.bridge.lake import own_table, table as lake_table
 from pgbridge.bridge.monitor.document import collect
 from pgbridge.bridge.runtime.errors import (
     ApplyError,
@@ -38,6 +37,7 @@ from pgbridge.bridge.sync import tablesync
 from pgbridge.bridge.verify.verification import Verification
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.batch.streamed import batcher, insert, subscribed, transaction
+from tests.bridge.configurations import altered
 from tests.bridge.skipped.kept import relation, types
 from tests.fix_bridge import config_of
 from tests.oracle.typed import bridge, type_in
@@ -47,7 +47,7 @@ KEYED = "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, '
 
 def changed(pipeline, **options):
     """Change the subscription's configuration."""
-    pipeline.subscription = pipeline.subscription.model_copy(update=options)
+    pipeline.subscription = altered(pipeline.subscription, **options)
 
 
 def hints_of(pipeline):
@@ -181,28 +181,30 @@ def test_a_table_that_is_not_known(publisher, tmp_path):
         assert rows("later") == []
 
 
-def test_messages_that_have_no_place(publisher, tmp_path):
+@pytest.mark.parametrize(("table", "key"), [("messages", "messages"), ("conflicts", "target.conflict_log_destination")])
+def test_a_table_of_ours_that_has_no_place(publisher, tmp_path, table, key):
     """A published table has it; or another table of Delta's."""
     publisher.execute(
-        "CREATE SCHEMA pgbridge; CREATE TABLE pgbridge.messages (id int PRIMARY KEY);"
-        "CREATE PUBLICATION pub FOR TABLE pgbridge.messages"
+        f"CREATE SCHEMA pgbridge; CREATE TABLE pgbridge.{table} (id int PRIMARY KEY);"
+        f"CREATE PUBLICATION pub FOR TABLE pgbridge.{table}"
     )
+    option, remedy = key.replace(".", "__"), f'set {key} = "log"'
     with bridge(publisher, tmp_path) as (pipeline, _):
-        changed(pipeline, messages="table")
+        changed(pipeline, **{option: "table"})
         with pytest.raises(ConfigError) as caught:
             pipeline.catch_up()
-        assert caught.value.hint == 'set messages = "log"'
-        changed(pipeline, messages="log")
+        assert caught.value.hint == remedy
+        changed(pipeline, **{option: "log"})
         pipeline.catch_up()
-    publisher.execute("ALTER PUBLICATION pub DROP TABLE pgbridge.messages")
+    publisher.execute(f"ALTER PUBLICATION pub DROP TABLE pgbridge.{table}")
     publisher.query("SELECT pg_drop_replication_slot(%s)", (publisher.name,))
     other = spark_types.StructType([spark_types.StructField("x", spark_types.StringType())])
     with bridge(publisher, tmp_path / "other") as (pipeline, _):
-        changed(pipeline, messages="table")
-        with mock.patch.object(messages, "schema_of", return_value=other), pytest.raises(TargetError) as no_table:
+        changed(pipeline, **{option: "table"})
+        with mock.patch.object(own_table, "schema_of", return_value=other), pytest.raises(TargetError) as no_table:
             pipeline.catch_up()
-        assert no_table.value.hint.startswith('set messages = "log"')
-        changed(pipeline, messages="log")
+        assert remedy in no_table.value.hint
+        changed(pipeline, **{option: "log"})
         pipeline.catch_up()
 
 
@@ -375,7 +377,7 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
         assert again().copied_since == ["public.t"]
         lsn = Lsn(pipeline.remote_lsn() + 1)
         patched = {"existing_schema": mock.Mock(), "read_target_schema": mock.Mock(return_value=())}
-        with mock.patch.multiple(table, **patched), pytest.raises(SkipError) as caught:
+        with mock.patch.multiple(lake_table, **patched), pytest.raises(SkipError) as caught:
             _ = again()._tables
         begun = tmp_path / "begun.json"
         begun.write_text('{"flushing": true, "boot_id": ""}')

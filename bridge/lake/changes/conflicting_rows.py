@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _VALUE_CHARACTERS: Final = 64
 _ROW_CHARACTERS: Final = 1000
 _LOOKED_THROUGH: Final = 10_000
-"""A batch with more changes of a table is not looked through for rows that only a warning would show."""
+"""A batch with more changes of a table is not looked through for rows that are only shown."""
 
 
 def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) -> Conflict:
@@ -52,12 +52,12 @@ def with_rows(spark: SparkSession, conflict: Conflict, changes: TableChanges) ->
 
 def with_remote_rows(conflicts: Conflicts, changes: TableChanges) -> Conflicts:
     """Return conflicts that did not stop a commit with the new rows of UPDATEs that found none."""
-    examples = conflicts.examples.get(UPDATE_MISSING, ())
-    if not examples or len(changes.changes) > _LOOKED_THROUGH:
+    kept = conflicts.kept.get(UPDATE_MISSING, ())
+    if not kept or len(changes.changes) > _LOOKED_THROUGH:
         return conflicts
-    rows = _remote_rows(changes, {conflict.values for conflict in examples}, by_old=True)
-    shown = tuple(replace(conflict, remote=rows.get(conflict.values)) for conflict in examples)
-    return replace(conflicts, examples={**conflicts.examples, UPDATE_MISSING: shown})
+    rows = _remote_rows(changes, {conflict.values for conflict in kept}, by_old=True)
+    shown = tuple(replace(conflict, remote=rows.get(conflict.values)) for conflict in kept)
+    return replace(conflicts, kept={**conflicts.kept, UPDATE_MISSING: shown})
 
 
 def _remote_rows(changes: TableChanges, keys: Collection[Key], *, by_old: bool) -> Mapping[Key, str]:

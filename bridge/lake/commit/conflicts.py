@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
-    EXAMPLES,
     INSERT_EXISTS,
+    KEPT_KEYS,
     UPDATE_EXISTS,
     UPDATE_MISSING,
     Tally,
@@ -131,6 +131,6 @@ def conflicts(effects: DataFrame, before: DataFrame, keyed: KeyedTarget) -> Tall
     tally = Tally(rows.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in number)).collect()[0].asDict())
     for name, count in tally.counts.items():
         if count:
-            examples = rows.filter(F.col(name) > 0).limit(EXAMPLES).select(*(f"match_{k}" for k in keyed.key))
-            tally.keys[name] = [tuple(row.values()) for row in examples.toArrow().to_pylist()]
+            kept = rows.filter(F.col(name) > 0).limit(KEPT_KEYS).select(*(f"match_{k}" for k in keyed.key))
+            tally.keys[name] = [tuple(row.values()) for row in kept.toArrow().to_pylist()]
     return tally

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
-    EXAMPLES,
     INSERT_EXISTS,
+    KEPT_KEYS,
     UPDATE_EXISTS,
     UPDATE_MISSING,
     Tally,
@@ -215,7 +215,7 @@ def _none_there(effects: pa.Table, keyed: KeyedTarget) -> Tally:
         counts = np.where(old, effects[column].to_numpy(), 0)
         missing = np.flatnonzero(counts)
         if len(missing):
-            keys = effects.select([f"match_{k}" for k in keyed.key]).take(pa.array(missing[:EXAMPLES]))
+            keys = effects.select([f"match_{k}" for k in keyed.key]).take(pa.array(missing[:KEPT_KEYS]))
             tally.counts[name] = int(counts.sum())
             tally.keys[name] = [tuple(row.values()) for row in keys.to_pylist()]
     return tally

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from pgbridge.bridge.effects.bag_moves import bag_moves
-from pgbridge.bridge.effects.conflicts import DELETE_MISSING, EXAMPLES, UPDATE_MISSING, Tally
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, KEPT_KEYS, UPDATE_MISSING, Tally
 from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, UPDATE
 from pgbridge.bridge.lake import commit_errors, retry, table
 from pgbridge.bridge.lake.commit.bag import Bag, BagTable
@@ -192,7 +192,7 @@ def _turns(halves: DataFrame, counted: DataFrame, bag: Bag) -> tuple[DataFrame, 
 def _count(missing: Mapping[str, Counter[int]], numbered: DataFrame, bag: Bag, tally: Tally) -> None:
     for name, counts in missing.items():
         tally.counts[name] = counts.total()
-        rows = numbered.filter(F.col("id").isin(list(counts)[:EXAMPLES])).select(*(f"v_{i}" for i in bag.places))
+        rows = numbered.filter(F.col("id").isin(list(counts)[:KEPT_KEYS])).select(*(f"v_{i}" for i in bag.places))
         tally.keys[name] = [tuple(row.values()) for row in rows.toArrow().to_pylist()]
 
 

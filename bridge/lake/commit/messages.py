@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from pgbridge.bridge.lake import commit_errors, ddl, retry, schema, source
+from pgbridge.bridge.lake import commit_errors, own_table, source
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.lake.writes import append_rows
-from pgbridge.bridge.runtime.errors import TargetBusy, TargetError
+from pgbridge.bridge.runtime.errors import TargetBusy
 from pgbridge.bridge.targets.location import own_location, sql_name
 from pgbridge.protocol.lsn import POSTGRES_EPOCH_US, Lsn
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from pgbridge.protocol.codec.messages import LogicalMessage
     from pgbridge.protocol.stream.transactions import Transaction
@@ -49,6 +48,9 @@ _SCHEMA = pa.schema(
         ("content", pa.binary()),
     ]
 )
+_TABLE: Final = own_table.OwnTable(
+    "logical messages", _SCHEMA, hint='set messages = "log", or configure another warehouse'
+)
 
 
 def path_in(warehouse: str) -> str:
@@ -62,20 +64,7 @@ def ensure(spark: SparkSession, path: str) -> None:
     Raises:
         TargetError: The table at the path has other columns.
     """
-    wanted = schema.spark_schema([(field.name, field.type) for field in _SCHEMA])
-
-    def found_or_made() -> StructType:  # two subscriptions may begin at once
-        existing = schema_of(spark, path)
-        if existing is None:
-            ddl.create_table(spark, path, wanted)
-        return existing or wanted
-
-    actual = retry.retry_commit(found_or_made, path)
-    if actual != wanted:
-        raise TargetError(
-            f"the Delta table at {path} is not a table of logical messages: its columns are {actual.simpleString()}",
-            hint='set messages = "log", or configure another warehouse',
-        )
+    _TABLE.ensure(spark, path)
 
 
 def as_table(subscription: str, messages: Sequence[tuple[Transaction, LogicalMessage]]) -> pa.Table:

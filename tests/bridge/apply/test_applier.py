@@ -317,8 +317,14 @@ def test_a_skipped_transaction_is_kept_and_passed(tables, catalog, target, tmp_p
 def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spark, catalog, target):
     append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     one = batch(changes(target, (INSERT, None, 1, "remote")))
+    found: list[Any] = []
+
+    def report(conflicts, batch):
+        kept = [conflict.key for conflict in conflicts.kept["insert_exists"]]
+        found.append((dict(conflicts.counts), kept, conflicts.stopped, batch.finish_lsn))
+
     with pytest.raises(ApplyError) as caught:
-        applier(spark, catalog).apply(one)
+        applier(spark, catalog, conflicts=report).apply(one)
     assert str(caught.value).startswith(
         'conflict detected on relation "public.t": conflict=insert_exists\n'
         "DETAIL:  Key already exists in the target: key (id)=(1); existing local row (1, local); "
@@ -331,13 +337,9 @@ def test_a_conflict_is_told_in_postgresqls_words_or_overwritten_and_reported(spa
     append_rows(spark.createDataFrame([(1, "local")], "id long, note string"), target.path)
     assert 'during message type "INSERT" for' in str(caught.value)
     assert notes.conflicts(catalog, "sub") == {"insert_exists": 1}
-    found: list[Any] = []
-
-    def report(conflicts, finish_lsn):
-        found.append((dict(conflicts.counts), finish_lsn))
-
     applier(spark, catalog, conflict="apply_remote", conflicts=report).apply(one)
-    assert found == [({"insert_exists": 1}, 0x18)]
+    told = ({"insert_exists": 1}, ["(id)=(1)"])
+    assert found == [(*told, True, 0x18), (*told, False, 0x18)]
     assert notes.conflicts(catalog, "sub") == {"insert_exists": 2}
     assert content(spark, target) == [(1, "remote")]
 

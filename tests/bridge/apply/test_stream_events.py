@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pgbridge.bridge.apply.stream_events import StreamEvents
-from pgbridge.bridge.effects.conflicts import Conflict, Conflicts
+from pgbridge.bridge.effects.conflicts import EXAMPLES, Conflict, Conflicts
 from pgbridge.bridge.runtime import log
 from pgbridge.protocol.codec.messages import LogicalMessage
 from pgbridge.protocol.lsn import Lsn
@@ -73,6 +74,12 @@ def test_conflicts(logged):
     assert event["event"] == 'conflict detected on relation "public.t": conflict=update_missing'
     assert (event["rows"], event["finish_lsn"], event["keys"]) == (3, "0/10", ["(a)=(1)"])
     assert event["remote_rows"] == ["(1, x)"]
+    found.clear()
+    more = tuple(replace(example, values=(str(number),)) for number in range(25))
+    events.conflicts(Conflicts("public.t", {"update_missing": 25}, {"update_missing": more}), Lsn(0x10))
+    events.conflicts(Conflicts("public.t", {"update_missing": 25}, {"update_missing": more}), Lsn(0x10), "/lake/c")
+    assert [len(event.get("keys", ())) for event in found] == [EXAMPLES, 0]
+    assert (found[1]["table"], found[1]["rows"]) == ("/lake/c", 25)
 
 
 def test_toast_lost(logged):

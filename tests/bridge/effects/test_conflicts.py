@@ -8,8 +8,8 @@ import pytest
 
 from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
-    EXAMPLES,
     INSERT_EXISTS,
+    KEPT_KEYS,
     UPDATE_MISSING,
     Conflict,
     Conflicts,
@@ -48,15 +48,15 @@ def test_values_as_text(value, text):
     assert as_text(value) == text
 
 
-def test_a_tally_reports_counts_and_some_examples():
+def test_a_tally_reports_counts_and_some_keys():
     tally, reports = Tally(), list[Conflicts]()
     tally.report("public.t", ["id"], reports.append)
     assert reports == []
-    for key in range(25):
+    for key in range(KEPT_KEYS + 5):
         tally.add(UPDATE_MISSING, (key,), 2)
     tally.add(DELETE_MISSING, (1,))
     tally.report("public.t", ["id"], reports.append)
     (report,) = reports
-    assert report.counts == {UPDATE_MISSING: 50, DELETE_MISSING: 1}
-    assert len(report.examples[UPDATE_MISSING]) == EXAMPLES
-    assert report.examples[DELETE_MISSING] == (Conflict("public.t", DELETE_MISSING, ("id",), ("1",)),)
+    assert report.counts == {UPDATE_MISSING: 2 * KEPT_KEYS + 10, DELETE_MISSING: 1}
+    assert len(report.kept[UPDATE_MISSING]) == KEPT_KEYS
+    assert report.kept[DELETE_MISSING] == (Conflict("public.t", DELETE_MISSING, ("id",), ("1",)),)

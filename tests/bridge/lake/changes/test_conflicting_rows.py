@@ -53,6 +53,6 @@ def test_the_new_row_of_an_update_that_finds_none(target, rows, remote):
     counts = {UPDATE_MISSING: 1, DELETE_MISSING: 1}
     told = Conflicts("public.t", counts, {UPDATE_MISSING: (missing,), DELETE_MISSING: (other,)})
     shown = with_remote_rows(told, changes(target, *rows))
-    assert shown.examples == {UPDATE_MISSING: (replace(missing, remote=remote),), DELETE_MISSING: (other,)}
+    assert shown.kept == {UPDATE_MISSING: (replace(missing, remote=remote),), DELETE_MISSING: (other,)}
     without = Conflicts("public.t", {DELETE_MISSING: 1}, {DELETE_MISSING: (other,)})
     assert with_remote_rows(without, changes(target, *rows)) is without

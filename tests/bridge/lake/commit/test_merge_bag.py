@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pgbridge.bridge.batch.batch import TableChanges
-from pgbridge.bridge.effects.conflicts import DELETE_MISSING, UPDATE_MISSING
+from pgbridge.bridge.effects.conflicts import DELETE_MISSING, KEPT_KEYS, UPDATE_MISSING
 from pgbridge.bridge.effects.events import DELETE, INSERT, NO_OLD, OLD_TUPLE, UPDATE
 from pgbridge.bridge.lake import writes
 from pgbridge.bridge.lake.commit import bag
@@ -171,7 +171,7 @@ def test_random_histories(spark, target, seed, missing):
     for conflicts in found:
         counts.update(conflicts.counts)
         assert conflicts.relation == "public.t"
-        assert all(0 < len(examples) <= 10 for examples in conflicts.examples.values())
+        assert all(0 < len(keys) <= KEPT_KEYS for keys in conflicts.kept.values())
     assert counts == model.conflicts
     assert bool(counts) is missing
 
@@ -202,7 +202,7 @@ def test_rows_that_remain_keep_their_own_columns_and_what_is_missing_is_told(spa
     assert content(spark, target) == {repr(row): 2}
     left = spark.read.format("delta").load(target.path).select("`own ``col`").collect()
     assert [value for (value,) in left] == ["mine", "mine"]
-    ((example,),) = found[0].examples.values()
+    ((example,),) = found[0].kept.values()
     assert example.message == 'conflict detected on relation "public.t": conflict=delete_missing'
     assert example.detail == (
         "Could not find the row to be deleted: replica identity full "

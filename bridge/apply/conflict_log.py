@@ -1,0 +1,83 @@
+"""Tells of conflicts where `target.conflict_log_destination` says: in the log, in a Delta table, or in both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pgbridge.bridge.catalog.catalog_rows import owner_of
+from pgbridge.bridge.lake.changes.conflict_rows import rows_of
+from pgbridge.bridge.runtime.errors import BridgeError, StateError
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.apply.stream_events import StreamEvents
+    from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.bridge.effects.conflicts import Conflicts
+
+
+class Rows(Protocol):
+    """Spark's part of it (`ConflictRows`)."""
+
+    @property
+    def path(self) -> str:
+        """Where the table is."""
+
+    def append(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Append rows, and flush them."""
+
+
+class ConflictLog:
+    """Tells of one stream's conflicts.
+
+    Args:
+        rows: The Delta table; None for the log only.
+    """
+
+    def __init__(self, context: Context, events: StreamEvents, rows: Rows | None) -> None:
+        self._subscription, self._catalog = context.subscription, context.catalog
+        self._events, self._rows = events, rows
+
+    def __call__(self, conflicts: Conflicts, batch: Batch) -> None:
+        """Tell of a table's conflicts in a batch. The error that stops a batch tells of its own by itself.
+
+        A conflict that stops the subscription comes again with each try: it is one row as long as it is the same.
+
+        Raises:
+            StateError: A local table cannot be flushed.
+        """
+        written = self._rows is not None and self._append(self._rows, conflicts, batch)
+        if conflicts.stopped:
+            return
+        only_there = written and self._subscription.target.conflict_log_destination == "table"
+        table = self._rows.path if self._rows is not None and only_there else None
+        self._events.conflicts(conflicts, batch.finish_lsn, table)
+
+    def _append(self, table: Rows, conflicts: Conflicts, batch: Batch) -> bool:
+        """Append the rows; returns whether they are there. Without them the batch is as good."""
+        if conflicts.stopped and self._is_last_error(conflicts, batch):
+            return True
+        rows = rows_of(
+            owner_of(self._subscription.name),
+            conflicts,
+            xid=batch.xid,
+            finish_lsn=batch.finish_lsn,
+            commit_time_us=batch.commit_time_us,
+        )
+        try:
+            table.append(rows)
+        except StateError:  # of the disk, which tells of it once: other tables may not have been flushed, either
+            raise
+        except (*SPARK_ERRORS, BridgeError) as error:
+            self._events.conflicts_not_written(error)
+            return False
+        return True
+
+    def _is_last_error(self, conflicts: Conflicts, batch: Batch) -> bool:
+        """Whether the same conflict has stopped the subscription the last time."""
+        error = self._catalog.last_error(self._subscription.name)
+        if error is None or (error.relation, error.finish_lsn) != (conflicts.relation, batch.finish_lsn):
+            return False
+        return any(conflict.message in error.message for kept in conflicts.kept.values() for conflict in kept)
