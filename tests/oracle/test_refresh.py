@@ -6,8 +6,10 @@ one removes it from the publication and adds it again, which is what the native 
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +125,32 @@ def test_add_remove_and_copy_afresh_under_load(publisher, pair):
     native.wait_caught_up()
     for table in ("old", "new", "spoilt"):
         assert differences(bridge.spark, bridge.path(table), native, table) == []
+
+
+def test_a_definition_by_schema_takes_up_what_is_created_later(publisher, memory_pipeline, tmp_path):
+    """The tables of a schema, out of a publication of all; nothing else joins. The page has the definition."""
+    publisher.execute("""
+        CREATE SCHEMA sales; CREATE TABLE sales.a (id int PRIMARY KEY);
+        CREATE TABLE other (id int PRIMARY KEY); INSERT INTO sales.a VALUES (1);
+        CREATE PUBLICATION pub FOR ALL TABLES
+    """)
+    file = tmp_path / "definitions.sql"
+    page = Path(__file__).parents[2].joinpath("docs", "publications.md").read_text(encoding="utf-8")
+    (definition,) = re.findall("^CREATE PUBLICATION .* FOR TABLES IN SCHEMA .*;$", page, re.MULTILINE)
+    file.write_text(definition)
+    bridge = memory_pipeline(publication_definitions=str(file), workers__refresh="auto")
+    name = bridge.subscription.name
+    bridge.catch_up()
+    with running(bridge):
+        publisher.execute("""
+            CREATE TABLE more (id int PRIMARY KEY); CREATE TABLE sales.b (id int PRIMARY KEY);
+            INSERT INTO more VALUES (1); INSERT INTO sales.b VALUES (1), (2)
+        """)
+        wait_until(bridge, lambda: ("sales", "b") in bridge.catalog.rels_by_name(name), 60)
+        wait_until(bridge, lambda: settled(bridge))
+        publisher.execute("INSERT INTO sales.b VALUES (3); INSERT INTO more VALUES (2); DELETE FROM sales.a")
+    bridge.catch_up()
+    rels = bridge.catalog.rels(name)
+    assert {rel.qualified_name for rel in rels} == {"sales.a", "sales.b"}
+    content = {rel.name: sorted(row["id"] for row in bridge.spark.arrow(rel.path).to_pylist()) for rel in rels}
+    assert content == {"a": [], "b": [1, 2, 3]}
