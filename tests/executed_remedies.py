@@ -45,9 +45,11 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "if it was a partition": "oracle/test_partition_moves.py::test_rows_go_where_a_native_subscribers_go",
         "create it on the publisher": "oracle/test_missing_publication.py::test_it_is_taken_up_when_it_appears",
     },
+    "apply/conflict_log.py": {
+        "set target.conflict": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
+    },
     "apply/stream.py": {
         "{'; then '.join(": _WAITS,
-        "set target.conflict": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
         "set messages": "remedies/test_of_a_subscription.py::test_a_table_of_ours_that_has_no_place",
         "{remedies.of_prepared_binary(": "oracle/test_undecodable.py::"
         "test_what_was_prepared_in_binary_form_and_cannot_be_read",

@@ -11,7 +11,8 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from pgbridge.bridge.config.config import Config, Http, Spark, Subscription, known_keys
+from pgbridge.bridge.config.config import Config, Subscription, known_keys
+from pgbridge.bridge.config.daemon_tables import Http, Spark
 from pgbridge.bridge.config.explain import MOVED
 from pgbridge.bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers
 from pgbridge.bridge.lake import ddl

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
-from pgbridge.bridge.lake.changes.conflict_rows import rows_of
+from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows, conflicts_in, rows_of
 from pgbridge.bridge.runtime.errors import BridgeError, StateError
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pgbridge.bridge.apply.context import Context
     from pgbridge.bridge.apply.stream_events import StreamEvents
     from pgbridge.bridge.batch.batch import Batch
     from pgbridge.bridge.effects.conflicts import Conflicts
-
-
-class Rows(Protocol):
-    """Spark's part of it (`ConflictRows`)."""
-
-    @property
-    def path(self) -> str:
-        """Where the table is."""
-
-    def append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows, and flush them."""
 
 
 class ConflictLog:
@@ -36,7 +23,7 @@ class ConflictLog:
         rows: The Delta table; None for the log only.
     """
 
-    def __init__(self, context: Context, events: StreamEvents, rows: Rows | None) -> None:
+    def __init__(self, context: Context, events: StreamEvents, rows: ConflictRows | None) -> None:
         self._subscription, self._catalog = context.subscription, context.catalog
         self._events, self._rows = events, rows
 
@@ -55,7 +42,7 @@ class ConflictLog:
         table = self._rows.path if self._rows is not None and only_there else None
         self._events.conflicts(conflicts, batch.finish_lsn, table)
 
-    def _append(self, table: Rows, conflicts: Conflicts, batch: Batch) -> bool:
+    def _append(self, table: ConflictRows, conflicts: Conflicts, batch: Batch) -> bool:
         """Append the rows; returns whether they are there. Without them the batch is as good."""
         if conflicts.stopped and self._is_last_error(conflicts, batch):
             return True
@@ -81,3 +68,20 @@ class ConflictLog:
         if error is None or (error.relation, error.finish_lsn) != (conflicts.relation, batch.finish_lsn):
             return False
         return any(conflict.message in error.message for kept in conflicts.kept.values() for conflict in kept)
+
+
+def conflict_rows(context: Context) -> ConflictRows | None:
+    """Return the Delta table for conflicts, created if it does not exist; None if none is wanted.
+
+    Raises:
+        ConfigError: A published table's Delta table is there.
+        TargetError: Another Delta table is.
+    """
+    destination = context.subscription.target.conflict_log_destination
+    if destination == "log":
+        return None
+    rows = conflicts_in(context.spark, context.subscription.warehouse)
+    key = f'target.conflict_log_destination = "{destination}"'
+    context.check_free(rows.path, key, hint='set target.conflict_log_destination = "log"')
+    rows.ensure()
+    return rows

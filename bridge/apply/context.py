@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pgbridge.bridge.runtime.errors import ConfigError
 from pgbridge.bridge.runtime.threads import Heartbeat
 
 if TYPE_CHECKING:
@@ -39,6 +40,21 @@ class Context(NamedTuple):
     def name(self) -> str:
         """The subscription's name in the catalog."""
         return self.subscription.name
+
+    def check_free(self, path: str, key: str, *, hint: str) -> None:
+        """Check that no published table's Delta table is where one of pgbridge's own shall be.
+
+        Args:
+            key: What of the configuration wants it there.
+
+        Raises:
+            ConfigError: One is.
+        """
+        if (rel := next((rel for rel in self.catalog.rels(self.name) if rel.path == path), None)) is not None:
+            raise ConfigError(
+                f'{key} cannot write to {path}: this is the Delta table of the published table "{rel.qualified_name}"',
+                hint=hint,
+            )
 
     @property
     def waiting(self) -> Callable[[], bool]:

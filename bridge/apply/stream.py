@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pgbridge.bridge.apply.applier import Applier
-from pgbridge.bridge.apply.conflict_log import ConflictLog
+from pgbridge.bridge.apply.conflict_log import ConflictLog, conflict_rows
 from pgbridge.bridge.apply.handler import ChangeBatch, HandlerApplier
 from pgbridge.bridge.apply.next_batch import Growth
 from pgbridge.bridge.apply.stream_events import StreamEvents
@@ -23,7 +23,6 @@ from pgbridge.bridge.catalog import catalog_rows, held, refresh
 from pgbridge.bridge.effects.divided import Spill
 from pgbridge.bridge.evolution.tracker import DefinitionTracker
 from pgbridge.bridge.lake import location, source
-from pgbridge.bridge.lake.changes import conflict_rows
 from pgbridge.bridge.lake.changes.verdicts import SparkVerdicts
 from pgbridge.bridge.lake.commit import messages
 from pgbridge.bridge.lake.log.local_tables import LocalTables
@@ -42,7 +41,6 @@ from pgbridge.protocol.lsn import INVALID
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
     from pgbridge.bridge.apply.context import Context
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from pgbridge.bridge.batch.routes import Subscribed
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.config.config import Subscription
-    from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows
     from pgbridge.bridge.receive.slot import ReplicationConnection
     from pgbridge.protocol.codec.walsender import PgoutputOptions
     from pgbridge.protocol.stream.transactions import Item
@@ -321,8 +318,8 @@ def _stream(
                 context,
                 deliver=deliver,
                 lost=events.toast_lost,
-                conflicts=ConflictLog(context, events, _conflict_rows(subscription, spark, catalog)),
-                messages_path=_messages_path(subscription, spark, catalog),
+                conflicts=ConflictLog(context, events, conflict_rows(context)),
+                messages_path=_messages_path(context),
             )
         if handling is None:  # from here on the origin is confirmed
             manifest_table.record_all(spark, catalog, subscription)
@@ -373,37 +370,11 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
     )
 
 
-def _messages_path(subscription: Subscription, spark: SparkSession, catalog: Catalog) -> str | None:
+def _messages_path(context: Context) -> str | None:
     """Return the Delta table for logical messages, created if it does not exist; None if none is wanted."""
-    if subscription.messages != "table":
+    if context.subscription.messages != "table":
         return None
-    path = messages.path_in(subscription.warehouse)
-    _check_free(path, 'messages = "table"', subscription, catalog, hint='set messages = "log"')
-    messages.ensure(spark, path)
+    path = messages.path_in(context.subscription.warehouse)
+    context.check_free(path, 'messages = "table"', hint='set messages = "log"')
+    messages.ensure(context.spark, path)
     return path
-
-
-def _conflict_rows(subscription: Subscription, spark: SparkSession, catalog: Catalog) -> ConflictRows | None:
-    """Return the Delta table for conflicts, created if it does not exist; None if none is wanted."""
-    destination = subscription.target.conflict_log_destination
-    if destination == "log":
-        return None
-    rows = conflict_rows.conflicts_in(spark, subscription.warehouse)
-    _check_free(
-        rows.path,
-        f'target.conflict_log_destination = "{destination}"',
-        subscription,
-        catalog,
-        hint='set target.conflict_log_destination = "log"',
-    )
-    rows.ensure()
-    return rows
-
-
-def _check_free(path: str, key: str, subscription: Subscription, catalog: Catalog, *, hint: str) -> None:
-    """Raise if a published table's Delta table is where one of pgbridge's own would be."""
-    if (rel := next((rel for rel in catalog.rels(subscription.name) if rel.path == path), None)) is not None:
-        raise errors.ConfigError(
-            f'{key} cannot write to {path}: this is the Delta table of the published table "{rel.qualified_name}"',
-            hint=hint,
-        )

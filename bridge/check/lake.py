@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pgbridge.bridge.config.config import Spark, Subscription
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.config.daemon_tables import Spark
 
     K = TypeVar("K", bound=Hashable)
 

@@ -26,7 +26,7 @@ from pgbridge.bridge.spark.launch import names_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pgbridge.bridge.config.config import Http
+    from pgbridge.bridge.config.daemon_tables import Http
     from pgbridge.bridge.spark.driver import Conf, Driver
 
 _LITTLE_BYTES, _TOO_LITTLE_BYTES = 5 << 30, 256 << 20

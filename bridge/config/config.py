@@ -19,15 +19,15 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from pgbridge.bridge.config.daemon_tables import Http, Spark
 from pgbridge.bridge.config.explain import explain, toml
-from pgbridge.bridge.config.spark_master import check_master, heap_bytes
 from pgbridge.bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
 from pgbridge.bridge.publication import definitions
-from pgbridge.bridge.runtime import errors, http_address, remedies
+from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.runtime.warehouse import (
     FORGETS,
     IMPLEMENTATION,
@@ -199,76 +199,6 @@ class Subscription(BaseModel):
     def origin_name(self) -> str:
         """The replication origin's name, as errors show it; PostgreSQL's is pg_<oid>."""
         return f"pgbridge_{self.name}"
-
-
-class Spark(BaseModel):
-    """The `[spark]` table: where Spark runs, and settings that are passed to it unchanged."""
-
-    model_config = _STRICT
-
-    master: str = "local[*]"
-    conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
-
-    @field_validator("master")
-    @classmethod
-    def _master(cls, master: str) -> str:
-        check_master(master)
-        return master
-
-    @field_validator("conf", mode="before")
-    @classmethod
-    def _scalars(cls, conf: Any) -> Any:
-        for key, value in conf.items() if isinstance(conf, dict) else ():
-            if key in {"spark.master", "spark.remote"}:
-                raise ValueError(f"{toml(key)} is set by the key master of [spark]")
-            if isinstance(value, dict):
-                raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
-                    f'put the names of settings in quotes, as in "spark.driver.memory", not {key}.…'
-                )
-            if not isinstance(value, str | int | float):
-                raise ValueError(  # noqa: TRY004 - as above
-                    f"{toml(key)} must be a string, a number or a boolean, not {toml(value)}"
-                )
-            if key == "spark.driver.memory":
-                heap_bytes(str(value))
-        return conf
-
-
-class Http(BaseModel):
-    """The `[http]` table: where metrics, health and the status page are served. Without it, nowhere.
-
-    Attributes:
-        listen: `host:port` or `[address]:port`.
-        token_file: A file that only its owner can read; a request must bring its first line.
-        allow_anonymous: Serve another address than loopback's without a token.
-    """
-
-    model_config = _STRICT
-
-    listen: str = "127.0.0.1:9187"
-    token_file: str | None = None
-    allow_anonymous: bool = False
-
-    @field_validator("listen")
-    @classmethod
-    def _listen(cls, listen: str) -> str:
-        http_address.split_address(listen)
-        return listen
-
-    @model_validator(mode="after")
-    def _protected(self) -> Self:
-        host = self.address[0]
-        if self.token_file is None and not self.allow_anonymous and not http_address.is_loopback(host):
-            raise ValueError(
-                f"{host} is not this machine's own address: set token_file, or allow_anonymous = true to show tables, "
-                "errors and positions to everybody who can reach it"
-            )
-        return self
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port."""
-        return http_address.split_address(self.listen)
 
 
 class Config(BaseModel):

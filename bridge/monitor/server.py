@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgbridge.bridge.catalog.catalog import Catalog
-    from pgbridge.bridge.config.config import Http
+    from pgbridge.bridge.config.daemon_tables import Http
 
 TURN_LIMIT_S: Final = 30.0
 """A daemon whose main loop has not turned for so long is not alive. It turns twice a second; starting Spark counts."""

@@ -14,13 +14,12 @@ owner any more (`TakenOver`).
 from __future__ import annotations
 
 import datetime as dt
-import json
 import socket
 import threading
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -29,11 +28,11 @@ from pgbridge.bridge.catalog import manifest
 from pgbridge.bridge.catalog.catalog import boot_id
 from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.lake import location, own_table, retry, source, writes
-from pgbridge.bridge.lake.log.history import KEEP_ROWS
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.log.stamp import USER_METADATA
 from pgbridge.bridge.lake.table import asked
 from pgbridge.bridge.lake.table_position import Entry, log_entries
+from pgbridge.bridge.recovery.manifest_log import GENERATION_BITS, NO_ROW, Last, folded, told_since, user_metadata
 from pgbridge.bridge.runtime import faults, remedies
 from pgbridge.bridge.runtime.errors import StateError, StoreError, TakenOver
 from pgbridge.bridge.runtime.threads import Together
@@ -42,7 +41,7 @@ from pgbridge.bridge.spark.session import companion
 from pgbridge.bridge.targets.location import own_location, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -67,12 +66,9 @@ _KEPT: Final = 20
 _VACUUM_EVERY: Final = 10 * _KEPT
 """After so many changes, files that readers had a week to leave are removed: a second's work, before a confirmation."""
 
-_ROWS: Final = "pgbridge_rows"
-"""What a commit's userMetadata has in JSON: `Last` of each origin that it appends rows to."""
-
 _SETTINGS: Final = {
     # its other commits, as those that remove earlier rows, append none
-    USER_METADATA: json.dumps({_ROWS: {}}),
+    USER_METADATA: user_metadata({}),
     **own_table.FEW_ROWS,
 }
 
@@ -87,30 +83,6 @@ class _Entry:
     due: manifest.Due
 
 
-_GENERATION_BITS: Final = 32
-"""A number is the generation of the catalog, and a count within it."""
-
-
-class Last(NamedTuple):
-    """The last row of an origin.
-
-    Attributes:
-        number: Its number.
-        slot_name: Its slot.
-        claimed_by: Of the last claim; None if there was none, or it is not there any more.
-    """
-
-    number: int
-    slot_name: str
-    claimed_by: str | None = None
-
-    @property
-    def generation(self) -> int:
-        """How many recoveries it comes after."""
-        return self.number >> _GENERATION_BITS
-
-
-_NONE: Final = Last(0, "")
 _NO_TABLE: Final = -1
 
 _LOOKED_BACK: Final = 50
@@ -156,8 +128,8 @@ class ManifestTable:
             rows: list[dict[str, Any]] = []
             numbers = {origin: last.number for origin, last in self._last.items()}
             for entry in entries:
-                if self._last.get(entry.origin, _NONE).generation <= entry.due.generation:
-                    number = max(numbers.get(entry.origin, 0), entry.due.generation << _GENERATION_BITS) + 1
+                if self._last.get(entry.origin, NO_ROW).generation <= entry.due.generation:
+                    number = max(numbers.get(entry.origin, 0), entry.due.generation << GENERATION_BITS) + 1
                     numbers[entry.origin] = number
                     rows.append(_row(entry.origin, entry.slot_name, number, document=entry.due.document))
             self._write(spark, rows)
@@ -165,7 +137,7 @@ class ManifestTable:
                 if row["number"] % _KEPT == 0:
                     self._prune(spark, row["origin"], row["number"])
             self._read(spark)  # whoever claims an origin from here on sees its document
-            return [self._last.get(entry.origin, _NONE) for entry in entries]
+            return [self._last.get(entry.origin, NO_ROW) for entry in entries]
 
     def claim(self, spark: SparkSession, origin: str, slot_name: str) -> int:
         """Begin another generation of a subscription, whose documents count from now on; returns its number.
@@ -176,12 +148,12 @@ class ManifestTable:
         by = f"{socket.gethostname()}/{uuid.uuid4().hex}"
         with self._lock:
             self._read(spark)
-            generation = self._last.get(origin, _NONE).generation + 1
+            generation = self._last.get(origin, NO_ROW).generation + 1
             # of two claims Delta takes one
             stamp = {"txnAppId": f"{origin}/claim", "txnVersion": str(generation)}
-            self._write(spark, [_row(origin, slot_name, generation << _GENERATION_BITS, claimed_by=by)], stamp)
+            self._write(spark, [_row(origin, slot_name, generation << GENERATION_BITS, claimed_by=by)], stamp)
             self._read(spark)
-            last = self._last.get(origin, _NONE)
+            last = self._last.get(origin, NO_ROW)
         if last.claimed_by != by:
             raise StateError(f"another machine recovers {origin} at the same moment", retry=True)
         return generation
@@ -194,7 +166,7 @@ class ManifestTable:
         if self._version == _NO_TABLE:
             _TABLE.ensure(spark, self.path)
         told = {row["origin"]: Last(row["number"], row["slot_name"], row["claimed_by"]) for row in rows}
-        options = {**(stamp or {}), "userMetadata": json.dumps({_ROWS: told})}
+        options = {**(stamp or {}), "userMetadata": user_metadata(told)}
         frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, options), self.path)
         self._flush(spark)
@@ -213,12 +185,12 @@ class ManifestTable:
         version = entries[0].version if entries else _NO_TABLE
         if version == self._version:
             return
-        since = _told(entries, self._version)
+        since = told_since(entries, self._version)
         if since is None:
             self._last = self._queried(companion(spark, "manifest", _SETTINGS)) if entries else {}
         else:
             known, rows = since
-            self._last = _folded(self._last if known else {}, rows)
+            self._last = folded(self._last if known else {}, rows)
         self._version = version
 
     def _entries(self, spark: SparkSession) -> list[Entry]:
@@ -267,52 +239,6 @@ class ManifestTable:
         if not last or last[0].slot_name != slot_name:
             return None
         return manifest.Manifest.of(last[0].document)
-
-
-def _told(entries: Sequence[Entry], known: int | None) -> tuple[bool, list[dict[str, Last]]] | None:
-    """What commits say of their rows, the earliest first: all since a version, and that they are; or all there are.
-
-    Returns:
-        None if one does not tell, or they do not go back so far. All of them count: who has not seen a claim may commit
-        after it.
-    """
-    told: list[dict[str, Last]] = []
-    for entry in entries:
-        if entry.version == known:
-            return True, told[::-1]
-        rows = _rows_told(entry)
-        if rows is None:
-            return None
-        told.append(rows)
-        if entry.version == 0:  # a table without any row may be somebody else's
-            return (False, told[::-1]) if any(told) else None
-    return None
-
-
-def _folded(last: Mapping[str, Last], told: Iterable[Mapping[str, Last]]) -> dict[str, Last]:
-    """The last rows with those of later commits: the greatest number counts, whichever commit came first."""
-    folded = dict(last)
-    for rows in told:
-        for origin, row in rows.items():
-            before = folded.get(origin, _NONE)
-            # claims are in their order: Delta refuses an earlier one
-            folded[origin] = max(row, before, key=_number)._replace(claimed_by=row.claimed_by or before.claimed_by)
-    return folded
-
-
-def _number(row: Last) -> int:
-    return row.number
-
-
-def _rows_told(entry: Entry) -> dict[str, Last] | None:
-    """What a commit says of its rows; None if it does not tell: one of an earlier pgbridge, or another writer's."""
-    try:
-        rows = json.loads(entry.user_metadata or "{}").get(_ROWS)
-        if rows is not None:
-            return {origin: Last(*last) for origin, last in rows.items()}
-    except (ValueError, TypeError, AttributeError):  # another writer's
-        return None
-    return {} if entry.operation in KEEP_ROWS else None
 
 
 def _row(

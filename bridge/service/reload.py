@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pgbridge.bridge.catalog.catalog import Catalog
-    from pgbridge.bridge.config.config import Config, Spark, Subscription
+    from pgbridge.bridge.config.config import Config, Subscription
+    from pgbridge.bridge.config.daemon_tables import Spark
 
 _ONCE = "a daemon with --until-caught-up does not read the configuration file again: it takes effect at the next start"
 _AT_NEXT_START = "to apply it, restart the daemon"

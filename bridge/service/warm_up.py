@@ -16,7 +16,7 @@ import pyarrow as pa
 from pgbridge.bridge.batch.batch import TableChanges
 from pgbridge.bridge.check.machine import not_started
 from pgbridge.bridge.commands.status import size_text
-from pgbridge.bridge.config.config import Config, Spark
+from pgbridge.bridge.config.daemon_tables import Spark
 from pgbridge.bridge.effects.events import INSERT, NO_OLD, UPDATE
 from pgbridge.bridge.lake import ddl, schema, source
 from pgbridge.bridge.lake.commit.apply_table import apply_table
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from pgbridge.bridge.config.config import Config
 
 ROWS: Final = 6_000
 MERGED_ROWS: Final = 60_000

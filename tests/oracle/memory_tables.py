@@ -32,7 +32,7 @@ from pgbridge.bridge.lake import table_position
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.recovery import fence, manifest_table, recover, standby
-from pgbridge.bridge.recovery.manifest_table import Last
+from pgbridge.bridge.recovery.manifest_log import Last
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
 from pgbridge.bridge.service import subscriber
 from pgbridge.bridge.spark import session

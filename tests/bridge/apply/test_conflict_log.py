@@ -41,9 +41,9 @@ class Table:
         self.rows += rows
 
 
-def told(conflicts, batch=BATCH, *, destination="all", table=None, last_error=None):
+def told(conflicts, batch=BATCH, *, destination="all", given=None, last_error=None):
     """What the log and the table have."""
-    table = table or Table()
+    table: Any = given or Table()
     target = TargetTables(conflict_log_destination=destination)
     options = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake", target=target)
     catalog: Any = SimpleNamespace(last_error=lambda _: last_error)
@@ -97,8 +97,8 @@ def test_what_stops_again_is_one_row(error, rows):
 
 
 def test_a_table_that_cannot_be_written_leaves_them_to_the_log():
-    events, _ = told(PASSED, destination="table", table=Table(TargetBusy("busy")))
+    events, _ = told(PASSED, destination="table", given=Table(TargetBusy("busy")))
     assert [event["event"].partition(" ")[0] for event in events] == ["conflicts", "conflict"]
     assert (events[0]["error"], events[1]["keys"]) == ("busy", ["(a, b)=(1, null)"])
     with pytest.raises(StateError):
-        told(PASSED, table=Table(StateError("the disk")))
+        told(PASSED, given=Table(StateError("the disk")))

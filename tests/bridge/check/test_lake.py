@@ -22,7 +22,8 @@ from pgbridge.bridge.check.lake import (
     read_metadata,
     read_protocol,
 )
-from pgbridge.bridge.config.config import Spark, Subscription
+from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.config.daemon_tables import Spark
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.targets.properties import RETENTION
 

@@ -19,7 +19,7 @@ import pytest
 from pgbridge.bridge.check import machine
 from pgbridge.bridge.check.finding import Level
 from pgbridge.bridge.check.machine import check_connect, check_http, check_ports, check_warehouse
-from pgbridge.bridge.config.config import Http
+from pgbridge.bridge.config.daemon_tables import Http
 from pgbridge.bridge.runtime import process
 from pgbridge.bridge.spark.session import driver_for
 

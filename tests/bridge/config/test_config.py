@@ -75,18 +75,6 @@ def test_defaults(read, tmp_path):
     assert shop.model_dump(exclude={"name", "connection", "publications", "warehouse"}) == DEFAULTS
 
 
-def test_http(read, tmp_path):
-    """Nothing is served by default; a token's file is relative to the configuration."""
-    assert read(SHOP).http is None
-    http = read(f"[http]\n{SHOP}").http
-    assert http is not None
-    assert (http.address, http.token_file, http.allow_anonymous) == (("127.0.0.1", 9187), None, False)
-    http = read(f'[http]\nlisten = "[::]:80"\ntoken_file = "token"\n{SHOP}').http
-    assert http is not None
-    assert (http.address, http.token_file) == (("::", 80), str(tmp_path / "token"))
-    assert read(f'[http]\nlisten = "0.0.0.0:80"\nallow_anonymous = true\n{SHOP}').http is not None
-
-
 @pytest.mark.parametrize(
     ("line", "value"),
     [
@@ -117,12 +105,6 @@ def test_http(read, tmp_path):
 def test_every_key_is_read(read, line, value):
     settings = read(with_key(line))
     assert attrgetter(line.split(" = ")[0])(settings.subscription["shop"]) == value
-
-
-def test_values_of_spark_settings_keep_their_kind(read):
-    settings = read('[spark.conf]\n"a.b" = "text"\n"c" = 2\n"d" = true\n"e" = 0.5' + SHOP)
-    assert settings.spark.conf == {"a.b": "text", "c": 2, "d": True, "e": 0.5}
-    assert settings.spark.conf["d"] is True
 
 
 def test_several_subscriptions(read):

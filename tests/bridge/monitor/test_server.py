@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from pgbridge.bridge.config.config import Http
+from pgbridge.bridge.config.daemon_tables import Http
 from pgbridge.bridge.monitor import server as module
 from pgbridge.bridge.monitor.observations import Observations
 from pgbridge.bridge.monitor.server import Access, Monitor, Server

@@ -163,16 +163,17 @@ def test_commits_that_are_far_back_are_found(spark, table, monkeypatch):
 @pytest.mark.parametrize("between", ["nothing", "more than is looked through", "a commit that does not tell"])
 def test_a_document_that_is_written_after_a_claim_it_has_not_seen_does_not_count(spark, table, monkeypatch, between):
     """Its commit comes last, and its number is of the generation before: both sides go by the claim."""
-    module, other = "pgbridge.bridge.recovery.manifest_table", ManifestTable(table.path)
+    module, log = (f"pgbridge.bridge.recovery.manifest_{name}" for name in ("table", "log"))
+    other = ManifestTable(table.path)
     table.append(spark, SHOP, "slot", document(1))
     write = ManifestTable._write
 
     def late(self, *arguments):
         monkeypatch.setattr(ManifestTable, "_write", write)
         if between == "a commit that does not tell":
-            monkeypatch.setattr(f"{module}._ROWS", "of another pgbridge")
+            monkeypatch.setattr(f"{log}._ROWS", "of another pgbridge")
         assert other.claim(spark, SHOP, "slot") == 1
-        monkeypatch.setattr(f"{module}._ROWS", "pgbridge_rows")
+        monkeypatch.setattr(f"{log}._ROWS", "pgbridge_rows")
         for number in range(2, 4):
             other.append(spark, SHOP, "slot", document(number, generation=1))
         write(self, *arguments)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from pgbridge.bridge.config.config import Config, Spark, Subscription
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.config.daemon_tables import Spark
 from pgbridge.bridge.service.reload import plan
 
 VALUES: dict[str, list[Any]] = {

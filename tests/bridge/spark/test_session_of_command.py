@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pgbridge.bridge.config.config import Config, Spark, Subscription
+from pgbridge.bridge.config.config import Config, Subscription
+from pgbridge.bridge.config.daemon_tables import Spark
 from pgbridge.bridge.spark.connect import Connect
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.spark.session import command_session
