@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows, conflicts_in, rows_of
-from pgbridge.bridge.runtime.errors import BridgeError, StateError
-from pgbridge.bridge.spark.outcome import SPARK_ERRORS
+from pgbridge.bridge.spark.outcome import is_lost
 
 if TYPE_CHECKING:
     from pgbridge.bridge.apply.context import Context
@@ -33,7 +32,7 @@ class ConflictLog:
         A conflict that stops the subscription comes again with each try: it is one row as long as it is the same.
 
         Raises:
-            StateError: A local table cannot be flushed.
+            Exception: Spark is lost, before the batch is durable (`is_lost`).
         """
         written = self._rows is not None and self._append(self._rows, conflicts, batch)
         if conflicts.stopped:
@@ -55,9 +54,9 @@ class ConflictLog:
         )
         try:
             table.append(rows)
-        except StateError:  # of the disk, which tells of it once: other tables may not have been flushed, either
-            raise
-        except (*SPARK_ERRORS, BridgeError) as error:
+        except Exception as error:  # whatever it was: what has become of the batch matters more
+            if conflicts.stopped and is_lost(error):
+                raise
             self._events.conflicts_not_written(error)
             return False
         return True
@@ -67,7 +66,8 @@ class ConflictLog:
         error = self._catalog.last_error(self._subscription.name)
         if error is None or (error.relation, error.finish_lsn) != (conflicts.relation, batch.finish_lsn):
             return False
-        return any(conflict.message in error.message for kept in conflicts.kept.values() for conflict in kept)
+        told = [conflict for kept in conflicts.kept.values() for conflict in kept]
+        return all(text in error.message for conflict in told for text in (conflict.message, conflict.key))
 
 
 def conflict_rows(context: Context) -> ConflictRows | None:

@@ -212,7 +212,10 @@ class Transaction:
         operation, tags = self._operation(self._modes.Overwrite), written.stringTags()
 
         def whole() -> list[str] | None:
-            return self._added(written.actions()) if written.actions().size() <= _FEW_ACTIONS else None
+            # Delta gives files their row ids as it commits
+            tracked = self._latest.begun.protocol().writerFeatureNames().contains("rowTracking")
+            few = written.actions().size() <= _FEW_ACTIONS
+            return self._added(written.actions()) if few and not tracked else None
 
         return self._version(self._commit(actions, operation, tags, whole))
 

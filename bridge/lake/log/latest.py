@@ -152,11 +152,14 @@ class _OnStore:
         return max((int(each.version()) for each in transactions if each.appId() == app_id), default=-1)
 
     def whole_overwrite(self) -> Sequence[dict[str, Any]] | None:
-        return None if self._latest is None else self._latest.actions
+        if self._latest is None or self._latest.actions is None:
+            return None
+        checksum = self._snapshot.checksumOpt().get()  # it is there: the entry is known by it
+        return self._latest.actions if checksum.numFiles() == len(self._latest.actions) else None
 
     def committed(self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: str | None) -> None:
         entry, files = self.entry(version), whole()
-        if entry is not None:
+        if entry is not None and entry[-1] == self.begun.txnId():
             actions = None if files is None else [json.loads(file) for file in files]
             self._kept[self._place] = _Kept(entry, actions, user_metadata)
         else:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import errno
 import json
 import os
 import re
+import threading
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -68,6 +70,7 @@ class LocalTables:
     def __init__(self, place_of: Callable[[str], str | None] = str) -> None:
         self._place_of = place_of
         self._flushed: dict[Path, _Flushed] = {}
+        self._failures = dict(_failures)
 
     def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
         """Flush all that was committed to these tables before the call, so that it survives a power cut.
@@ -96,7 +99,7 @@ class LocalTables:
                 # what is committed from here on is left to the next call
                 new = None if flushed is None or now is None else _new_files(folder, flushed, now)
                 if _syncfs_tells() and (new is None or len(new) > _MANY):
-                    _flush_file_system(folder)
+                    _flush_file_system(folder, self._failures)
                 else:
                     _flush(folder, _files(folder) if new is None else new, folders_above=new is None)
             if now is not None:
@@ -233,12 +236,34 @@ def _flush_one(path: str) -> bool:
     return True
 
 
-def _flush_file_system(folder: Path) -> None:
-    """Call syncfs(2) on the file system of a folder."""
+_failures: Final[dict[int, int]] = {}
+"""How often a file system could not be flushed, by its device. The kernel tells that once, to whoever asks first: the
+files that were lost may be those of another table, whose own flush is told nothing."""
+
+_syncing: Final = threading.Lock()  # so that a failure is noted before the next one asks
+
+
+def _flush_file_system(folder: Path, known: dict[int, int]) -> None:
+    """Flush the file system of a folder.
+
+    Args:
+        known: Of `_failures`, those that the files to be flushed came after.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
+        device = os.fstat(descriptor).st_dev
+        with _syncing:
+            number = _syncfs(descriptor)
+            if number:
+                _failures[device] = _failures.get(device, 0) + 1
+            failures = _failures.get(device, 0)
+        if failures != known.get(device, 0):
+            known[device] = failures
+            raise OSError(number or errno.EIO, os.strerror(number or errno.EIO), str(folder))
     finally:
         os.close(descriptor)
+
+
+def _syncfs(descriptor: int) -> int:
+    """Call syncfs(2); returns the number of its error, or 0."""
+    return ctypes.get_errno() if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,7 @@ def test_the_rows():
         (ErrorRow(str(EXISTS), Lsn(0x20), "public.t", 0.0), 1),
         (ErrorRow(str(EXISTS), Lsn(0x18), "public.u", 0.0), 1),
         (ErrorRow("another error", Lsn(0x18), "public.t", 0.0), 1),
+        (ErrorRow(str(replace(EXISTS, values=("u",))), Lsn(0x18), "public.t", 0.0), 1),
         (None, 1),
     ],
 )
@@ -100,5 +102,14 @@ def test_a_table_that_cannot_be_written_leaves_them_to_the_log():
     events, _ = told(PASSED, destination="table", given=Table(TargetBusy("busy")))
     assert [event["event"].partition(" ")[0] for event in events] == ["conflicts", "conflict"]
     assert (events[0]["error"], events[1]["keys"]) == ("busy", ["(a, b)=(1, null)"])
-    with pytest.raises(StateError):
-        told(PASSED, given=Table(StateError("the disk")))
+    for conflicts in (PASSED, STOPPED):
+        events, _ = told(conflicts, ONE, given=Table(StateError("the disk")))
+        assert events[0]["error"] == "the disk"
+
+
+def test_a_spark_that_is_lost_is_told_before_the_batch_is_durable():
+    lost = Table(ConnectionError("refused"))
+    with pytest.raises(ConnectionError):
+        told(STOPPED, ONE, given=lost)
+    events, _ = told(PASSED, given=lost)
+    assert events[0]["error"] == "refused"

@@ -53,7 +53,7 @@ class Disk:
         else:
             self.contents.add(path)
 
-    def _syncfs(self, folder: Path) -> None:
+    def _syncfs(self, folder: Path, known: dict[int, int]) -> None:
         self.calls.append(folder)
         self.names.update(folder.rglob("*"), folder.parents, {folder})
         self.contents.update(folder.rglob("*"))
@@ -96,9 +96,9 @@ class FailingDisk(Disk):
             self._fail()
         super()._fsync(descriptor)
 
-    def _syncfs(self, folder: Path) -> None:
+    def _syncfs(self, folder: Path, known: dict[int, int]) -> None:
         self._fail()
-        super()._syncfs(folder)
+        super()._syncfs(folder, known)
 
     def lost_log_entries(self) -> list[Path]:
         """The commits among the lost files."""
@@ -388,3 +388,21 @@ def test_a_disk_that_does_not_take_it_is_named_with_the_remedy(monkeypatch, tabl
 def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, tmp_path):
     LocalTables().flush(["s3a://bucket/lake/public/t", str(tmp_path / "nothing")])
     assert disk.calls == []
+
+
+def test_a_failure_that_another_table_was_told_is_told_to_all_that_had_unflushed_files(tmp_path, monkeypatch):
+    """The kernel tells it once. Whoever begins afterwards has written nothing that it could have lost."""
+    monkeypatch.setattr(local_tables, "_failures", {})
+    monkeypatch.setattr(local_tables, "_syncfs_tells", lambda: True)
+    answers = iter([errno.EIO, 0, 0, 0, 0, 0])
+    monkeypatch.setattr(local_tables, "_syncfs", lambda _: next(answers))
+    for name in ("a", "b"):
+        (tmp_path / name / "_delta_log").mkdir(parents=True)
+    one, other = LocalTables(), LocalTables()
+    with pytest.raises(StateError, match="a cannot be made durable: Input/output error"):
+        one.flush([str(tmp_path / "a")])
+    with pytest.raises(StateError, match="b cannot be made durable: Input/output error"):
+        other.flush([str(tmp_path / "b")])
+    for tables in (one, other, LocalTables()):
+        tables.flush([str(tmp_path / "a")])
+    assert next(answers, None) == 0, "each has asked the kernel"
