@@ -20,7 +20,8 @@ from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.lock import is_running
 from pgbridge.bridge.check import lake, machine
 from pgbridge.bridge.check.finding import Finding, Level, exit_code, failed
-from pgbridge.bridge.check.subscription import Known, check_subscription, is_enabled, others_need
+from pgbridge.bridge.check.known import Known, is_enabled, others_need
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.receive.connection import has_password, login
 from pgbridge.bridge.receive.publisher import Publisher, quoted_name, quoted_table

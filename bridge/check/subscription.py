@@ -5,25 +5,24 @@ The other subscriptions of a configuration count, too: what they still need of a
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pgbridge.bridge.apply.published import unpublished
 from pgbridge.bridge.catalog import refresh
-from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
 from pgbridge.bridge.catalog.held import held
 from pgbridge.bridge.check.finding import Finding, Level, failed, passed, warning
+from pgbridge.bridge.check.known import is_enabled
 from pgbridge.bridge.check.lake import check_target
 from pgbridge.bridge.check.server import Expected, Needs, check_server, check_slot_state
 from pgbridge.bridge.check.tables import check_sequences, check_tables
 from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
 from pgbridge.bridge.lake.forms import check_new_table
-from pgbridge.bridge.lake.log.local_log import local_folder, real_location
+from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.publication.definitions import load_optional
-from pgbridge.bridge.receive import connection, publications
+from pgbridge.bridge.receive import publications
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name
 from pgbridge.bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
@@ -37,9 +36,10 @@ from pgbridge.bridge.targets.location import table_location
 from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pgbridge.bridge.catalog.catalog import Catalog
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.check.known import Known
     from pgbridge.bridge.config.config import Subscription
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.publication.reapply import Applied
@@ -178,7 +178,7 @@ def _publications(
         read_privileges(publisher.connection, [table.relid for table in tables]),
         {table.qualified_name: _as_text(table, types) for table in tables},
         role=facts.role,
-        warehouse=subscription.warehouse,
+        place_of=subscription.place_of,
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
     yield from _sequences(subscription, publisher, tables, facts.role)
@@ -270,118 +270,54 @@ def _targets(
     subscription: Subscription, known: Known, tables: list[PublishedTable], types: dict[int, TypeInfo]
 ) -> Iterator[Finding]:
     """The Delta tables: whether they can be made, belong to no other subscription, and are ones that can be written."""
-    states = {table: rel.state for table, rel in known.tables(subscription.name).items()}
-    warehouse = subscription.warehouse
-    tables = [table for table in tables if unsupported_name(warehouse, table.namespace, table.name) is None]
+    rels = known.tables(subscription.name)
+    by_path: dict[str, PublishedTable] = {}
+    for table, path in _places(subscription, rels, tables):
+        other = by_path.setdefault(path, table)
+        if other is not table:
+            both = (other.namespace, other.name), (table.namespace, table.name)
+            yield failed(table.qualified_name, made_tables.one_place(subscription, path, *both))
     if is_enabled(subscription, known.catalog):
-        paths = {table_location(warehouse, table.namespace, table.name): table for table in tables}
-        for path, owner in known.owners.of_tables([*paths], subscription.name, known.catalog).items():
-            yield failed(paths[path].qualified_name, made_tables.shared_table(path, owner))
+        for path, owner in known.owners.of_tables([*by_path], subscription.name, known.catalog).items():
+            yield failed(by_path[path].qualified_name, made_tables.shared_table(path, owner))
+    for path, table in by_path.items():
+        rel = rels.get((table.namespace, table.name))
+        yield from _target(subscription, table, types, path, is_new=rel is None or rel.state == "i")
+
+
+def _places(
+    subscription: Subscription, rels: Mapping[tuple[str, str], RelRow], tables: Iterable[PublishedTable]
+) -> Iterator[tuple[PublishedTable, str]]:
+    """Where the Delta tables are, or will be, without those that are left out."""
     for table in tables:
-        if states.get((table.namespace, table.name), "i") == "i":
-            name = table.qualified_name
-            try:
-                columns = made_tables.new_columns(table, types, subscription.target.jsonb)
-                check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
-            except errors.BridgeError as error:
-                yield failed(name, error)
-        folder = local_folder(table_location(warehouse, table.namespace, table.name))
-        if folder is None:
-            continue
-        of_rows = subscription.mode_of(table.qualified_name) in {"mirror", "history"}
-        finding = check_target(
-            table.qualified_name,
-            folder,
-            is_new=states.get((table.namespace, table.name), "i") == "i",
-            adopt=subscription.target.adopt,
-            copy_data=subscription.copy_data,
-            published=[column.name for column in table.columns] if of_rows else (),
-            keyed=bool(table.primary_key) or table.replica_identity != "f",
-        )
-        if finding is not None:
-            yield finding
+        rel, place = rels.get((table.namespace, table.name)), subscription.place_of(table.namespace, table.name)
+        if rel is not None:
+            yield table, rel.path
+        elif unsupported_name(*place) is None:
+            yield table, table_location(*place)
 
 
-_PLACE = ("service", "host", "hostaddr", "port")
-
-
-class Owners:
-    """Which subscription a Delta table or a slot belongs to: by the catalog, or because it was looked at first.
-
-    It is for one check, whose subscriptions may be looked at by several threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owners: dict[tuple[str, ...], str] = {}
-
-    def of_tables(self, paths: Sequence[str], name: str, catalog: Catalog | None) -> dict[str, str]:
-        """Other subscriptions than `name` that write to Delta tables, by those of the paths that are theirs."""
-        begun = catalog.taken(name, real_location) if catalog is not None else {}
-        owners = {path: begun.get(real_location(path)) or self._first((real_location(path),), name) for path in paths}
-        return {path: owner for path, owner in owners.items() if owner is not None}
-
-    def of_slot(self, system_identifier: str, slot_name: str, name: str, catalog: Catalog | None) -> str | None:
-        """Another subscription that streams from a server's slot; None if it is the first that wants it."""
-        if catalog is not None:
-            owner = catalog.slot_owner(slot_name, system_identifier, but=name, exists=True)
-            if owner is not None:
-                return owner
-        return self._first((system_identifier, slot_name), name)
-
-    def _first(self, key: tuple[str, ...], name: str) -> str | None:
-        with self._lock:
-            owner = self._owners.setdefault(key, name)
-        return None if owner == name else owner
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The facts that the state directory has.
-
-    Attributes:
-        catalog: Its catalog; None if it does not exist yet.
-        running: Whether a daemon holds it.
-        owners: What belongs to which subscription, shared by all that are looked at.
-    """
-
-    catalog: Catalog | None
-    running: bool
-    owners: Owners = field(default_factory=Owners)
-
-    def tables(self, subscription: str) -> dict[tuple[str, str], RelRow]:
-        """A subscription's tables, by (namespace, name); none before its first start."""
-        return self.catalog.rels_by_name(subscription, sync_name(subscription)) if self.catalog is not None else {}
-
-
-def is_enabled(subscription: Subscription, catalog: Catalog | None) -> bool:
-    """Whether the subscription runs, by the catalog if it knows the subscription."""
-    row = catalog.subscription(subscription.name) if catalog is not None else None
-    return subscription.enabled if row is None else row.enabled
-
-
-def others_need(subscriptions: Iterable[Subscription], subscription: Subscription, known: Known) -> Needs:
-    """Return the slots and WAL senders that enabled subscriptions other than the given one need and do not have yet.
-
-    A server is known by its host and port as the connection strings have them: slots belong to all of its databases.
-    """
-    place = _place(subscription)
-    slots = senders = 0
-    for other in subscriptions:
-        if other.name == subscription.name or _place(other) != place:
-            continue
-        row = known.catalog.subscription(other.name) if known.catalog is not None else None
-        if not is_enabled(other, known.catalog):
-            continue
-        has_slot = known.catalog is not None and known.catalog.remote_lsn(other.name) is not None
-        slots += not has_slot and other.create_slot
-        senders += not (known.running and row is not None and row.state == "streaming")
-    return Needs(slots, senders)
-
-
-def _place(subscription: Subscription) -> tuple[object, ...]:
-    try:
-        parameters = connection.conninfo_parameters(subscription.connection)
-    except errors.ConfigError:  # its own check says so
-        return (subscription.connection,)
-    return tuple(parameters.get(key) for key in _PLACE)
+def _target(
+    subscription: Subscription, table: PublishedTable, types: dict[int, TypeInfo], path: str, *, is_new: bool
+) -> Iterator[Finding]:
+    name, folder = table.qualified_name, local_folder(path)
+    if is_new:
+        try:
+            columns = made_tables.new_columns(table, types, subscription.target.jsonb)
+            check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
+        except errors.BridgeError as error:
+            yield failed(name, error)
+    if folder is None:
+        return
+    of_rows = subscription.mode_of(name) in {"mirror", "history"}
+    finding = check_target(
+        name,
+        folder,
+        is_new=is_new,
+        adopt=subscription.target.adopt,
+        copy_data=subscription.copy_data,
+        published=[column.name for column in table.columns] if of_rows else (),
+        keyed=bool(table.primary_key) or table.replica_identity != "f",
+    )
+    if finding is not None:
+        yield finding

@@ -14,6 +14,7 @@ from pgbridge.bridge.receive import publisher, server_facts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pgbridge.bridge.publication.published_table import PlaceOf
 
 _SHOWN = 10
 
@@ -25,7 +26,7 @@ def check_tables(
     *,
     role: str,
     sent: Sequence[PublishedTable],
-    warehouse: str = "",
+    place_of: PlaceOf | None = None,
 ) -> Iterator[Finding]:
     """Look at the tables that a subscription gets.
 
@@ -35,13 +36,13 @@ def check_tables(
         as_text: By qualified name, the columns whose type Delta lacks; they become strings.
         role: The connection's role.
         sent: The tables as the server itself publishes them, those of whose UPDATEs or DELETEs it does.
-        warehouse: As configured.
+        place_of: Where its Delta table would be.
     """
     of_server = {table.relid: table for table in sent}
     for table in tables:
         findings = [
             *_readable(table, privileges.get(table.relid), role),
-            *_columns(table, warehouse),
+            *_columns(table, place_of),
             *(_identity(of_server[table.relid]) if table.relid in of_server else ()),
         ]
         yield from findings
@@ -94,8 +95,8 @@ def _readable(table: PublishedTable, privileges: server_facts.Privileges | None,
         )
 
 
-def _columns(table: PublishedTable, warehouse: str) -> Iterator[Finding]:
-    why = unsupported_table(table, warehouse)
+def _columns(table: PublishedTable, place_of: PlaceOf | None) -> Iterator[Finding]:
+    why = unsupported_table(table, place_of)
     if why is not None:
         yield warning(table.qualified_name, f"the table is left out: {why.reason}", remedy=why.hint)
 

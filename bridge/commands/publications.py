@@ -67,7 +67,7 @@ def _one(subscription: Subscription) -> dict[str, Any]:
             *notes,
             *(gap.message for gap in applied.gaps if not gap.fatal),
             *applied.sequences,
-            *_left_out(applied, subscription.warehouse),
+            *_left_out(applied, subscription),
         ],
         "targets": [_target(applied.routing, entry) for entry in applied.routing.targets.values()],
     }
@@ -77,10 +77,10 @@ def _refused(applied: reapply.Applied) -> str | None:
     return "\n".join(gap.message for gap in applied.gaps if gap.fatal) or None
 
 
-def _left_out(applied: reapply.Applied, warehouse: str) -> Iterator[str]:
+def _left_out(applied: reapply.Applied, subscription: Subscription) -> Iterator[str]:
     for entry in applied.routing.targets.values():
         namespace, name = entry.target.namespace, entry.target.name
-        why = published_table.unsupported(namespace, name, entry.column_names, warehouse)
+        why = published_table.unsupported(namespace, name, entry.column_names, subscription.place_of)
         if why is not None:
             yield f"{why.reason}: it is left out, unless it is already subscribed"
 

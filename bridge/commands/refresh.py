@@ -60,7 +60,7 @@ def ask(
     published, missing = _published(subscription, catalog.rels_by_name(name, catalog_rows.sync_name(name)).keys())
     pending = refresh.asked(catalog, name)  # read first: a request carried out meanwhile shows in the tables, too
     subscribed = catalog.rels_by_name(name, catalog_rows.sync_name(name)).keys()
-    unsupported = unsupported_tables(published, subscribed, subscription.warehouse)
+    unsupported = unsupported_tables(published, subscribed, subscription.place_of)
     known = plan(pending, published, subscribed).subscribed | published.keys()
     failing = [owner for owner in (name, catalog_rows.sync_name(name)) if catalog.last_error(owner) is not None]
     named = [_find(text, known, name) for text in resync]
@@ -229,7 +229,7 @@ def resync(subscription: Subscription, state: State) -> Iterator[str]:
     when = state.when if enabled else f"once you run: {remedies.enable(name)}"
     yield f'subscription "{name}" begins afresh ({when}); each table keeps its rows until its copy replaces them:'
     yield from (f"  {table}: copied again" for table in tables)
-    left_out = unsupported_tables(published, before, subscription.warehouse)
+    left_out = unsupported_tables(published, before, subscription.place_of)
     how = "copied" if subscription.copy_data else "without a copy"
     for table in sorted(published.keys() - before):
         yield f"  {'.'.join(table)}: " + (

@@ -185,6 +185,14 @@ class Subscription(BaseModel):
         own = self.tables.get(table)
         return NO_LAYOUT if own is None else own.layout
 
+    def place_of(self, namespace: str, name: str) -> tuple[str, str, str]:
+        """Return the warehouse, the schema and the name of a new Delta table, by the published table's."""
+        own = self.tables.get(f"{namespace}.{name}")
+        if own is not None and own.rename is not None:
+            schema, _, name = own.rename.partition(".")
+            return self.warehouse, schema, name
+        return self.warehouse, self.target.schemas.get(namespace, namespace), name
+
     def properties_of(self, table: str) -> dict[str, str]:
         """Return Delta's properties of a new table, by its `schema.table`: its own go before the subscription's."""
         own = self.tables.get(table)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pgbridge.bridge.config.explain import toml
 from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
+from pgbridge.bridge.targets.location import OWN_NAMESPACE
 from pgbridge.bridge.targets.properties import LEAST_FILES_S, as_properties
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -15,6 +16,17 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _LEAST_RETENTION_H = LEAST_FILES_S // 3600
 
 Properties = Annotated[dict[str, str], BeforeValidator(as_properties)]
+
+
+def _schema_name(schema: str) -> str:
+    if not schema:
+        raise ValueError("a schema's name is not empty")
+    if schema == OWN_NAMESPACE:
+        raise ValueError(f"{toml(schema)} is where pgbridge keeps tables of its own")
+    return schema
+
+
+SchemaName = Annotated[str, AfterValidator(_schema_name)]
 
 
 class Batch(BaseModel):
@@ -46,6 +58,7 @@ class TargetTables(BaseModel):
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
         properties: Delta's properties of new tables.
+        schemas: The schemas of new Delta tables that have another name than the published table's, by the latter.
         conflict_log_destination: Where conflicts are told, as for PostgreSQL 20's subscriptions: in the log, in the
             Delta table `<warehouse>/pgbridge/conflicts`, or in both ("all").
         sequences_every_s: How often the values of sequences are written to `<warehouse>/pgbridge/sequences`; 0 for
@@ -59,6 +72,7 @@ class TargetTables(BaseModel):
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
     properties: Properties = Field(default_factory=dict)
+    schemas: dict[str, SchemaName] = Field(default_factory=dict)
     conflict_log_destination: Literal["log", "table", "all"] = "log"
     sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
 
@@ -149,6 +163,7 @@ class Table(BaseModel):
 
     Attributes:
         mode: As in `Subscription`; None for the subscription's.
+        rename: `schema.table` of a new Delta table; None for the published table's.
         cluster_by: Columns by which a new Delta table is clustered (liquid clustering).
         partition_by: Columns by which a new Delta table is partitioned.
         properties: Delta's properties of a new table, beside and before those of the subscription.
@@ -157,9 +172,20 @@ class Table(BaseModel):
     model_config = _STRICT
 
     mode: Literal["mirror", "changelog", "history"] | None = None
+    rename: str | None = None
     cluster_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     properties: Properties = Field(default_factory=dict)
+
+    @field_validator("rename")
+    @classmethod
+    def _rename(cls, name: str | None) -> str | None:
+        if name is not None:
+            schema, dot, table = name.partition(".")
+            if not (dot and table):
+                raise ValueError(f"must be a schema and a table, as in {toml(f'public.{name}')}")
+            _schema_name(schema)
+        return name
 
     @field_validator("cluster_by", "partition_by", mode="before")
     @classmethod

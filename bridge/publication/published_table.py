@@ -14,10 +14,13 @@ from pgbridge.bridge.runtime.warehouse import unsupported_name
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pgbridge.bridge.publication.publication import Action
     from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation
+
+    PlaceOf = Callable[[str, str], tuple[str, str, str]]
+    """Gives the warehouse, the schema and the name of a Delta table, by the published table's schema and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,20 @@ class Unsupported:
     hint: str
 
 
-def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str = "") -> Unsupported | None:
-    """Why Delta, or a warehouse's catalog, cannot hold a table with columns of these names; None if it can."""
+def unsupported(
+    namespace: str, table: str, names: Sequence[str], place_of: PlaceOf | None = None
+) -> Unsupported | None:
+    """Why Delta, or a warehouse's catalog, cannot hold a table with columns of these names; None if it can.
+
+    Args:
+        place_of: Where it would be; None if that is not looked at.
+    """
     relation = f"{namespace}.{table}"
-    if (why := unsupported_name(warehouse, namespace, table)) is not None:
+    place = place_of(namespace, table) if place_of is not None else None
+    if place is not None and (why := unsupported_name(*place)) is not None:
         return Unsupported(
-            f'table "{relation}" cannot be in {warehouse}: {why}', "rename it, or configure a path as the warehouse"
+            f'table "{relation}" cannot be in {place[0]}: {why}',
+            f'set rename in tables."{relation}", or configure a path as the warehouse',
         )
     if not names:
         return Unsupported(
@@ -157,18 +168,20 @@ def unsupported(namespace: str, table: str, names: Sequence[str], warehouse: str
     return None
 
 
-def unsupported_table(table: PublishedTable, warehouse: str = "") -> Unsupported | None:
+def unsupported_table(table: PublishedTable, place_of: PlaceOf | None = None) -> Unsupported | None:
     """As `unsupported`, of a published table."""
-    return unsupported(table.namespace, table.name, [column.name for column in table.columns], warehouse)
+    return unsupported(table.namespace, table.name, [column.name for column in table.columns], place_of)
 
 
 def unsupported_tables(
-    tables: Mapping[tuple[str, str], PublishedTable], subscribed: Iterable[tuple[str, str]], warehouse: str = ""
+    tables: Mapping[tuple[str, str], PublishedTable],
+    subscribed: Iterable[tuple[str, str]],
+    place_of: PlaceOf | None = None,
 ) -> dict[tuple[str, str], Unsupported]:
     """The published tables that cannot be held, without those that are subscribed: they have their target."""
     unsupported_by_name = {}
     for name in sorted(tables.keys() - set(subscribed)):
-        why = unsupported_table(tables[name], warehouse)
+        why = unsupported_table(tables[name], place_of)
         if why is not None:
             unsupported_by_name[name] = why
     return unsupported_by_name

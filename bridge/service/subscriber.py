@@ -289,7 +289,7 @@ class SubscriptionWorker(StreamWorker):
     def _leave_out(self, published: Published) -> list[str]:
         """Log new tables that Delta cannot hold; return the names of all such tables."""
         subscribed = self._catalog.rels_by_name(self._name, catalog_rows.sync_name(self._name))
-        unsupported = published_table.unsupported_tables(published.tables, subscribed, self.subscription.warehouse)
+        unsupported = published_table.unsupported_tables(published.tables, subscribed, self.subscription.place_of)
         reasons = {name: why.reason for name, why in unsupported.items()}
         for name in notes.put_left_out(self._catalog, self._name, reasons):
             self._log.warning(

@@ -25,6 +25,8 @@ REQUIRED = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Spark's default, INT96 in nanoseconds, is read by others as 64 bits: they end in 2262, and then wrap.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # TIMESTAMP is an instant, as timestamptz is.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # A value that does not fit is an error; it never wraps or becomes NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.config.config import Subscription
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.protocol.values.pg_type import TypeInfo
 
@@ -107,6 +108,20 @@ def shared_table(path: str, owner: str) -> errors.TargetError:
     return errors.TargetError(
         f'the Delta table at {path} is written by subscription "{owner}"',
         hint="give the subscriptions different warehouses, or publish the table to one of them only",
+    )
+
+
+def one_place(
+    subscription: Subscription, path: str, first: tuple[str, str], second: tuple[str, str]
+) -> errors.TargetError:
+    """Return the error for two tables, each (schema, name), that would become one Delta table."""
+    names = [".".join(table) for table in (first, second)]
+    renamed = [table for table in (first, second) if subscription.place_of(*table)[1:] != table]
+    return errors.TargetError(
+        f'tables "{names[0]}" and "{names[1]}" would both become {path}',
+        hint=f'set another rename in tables."{".".join(renamed[0])}", or another schema in target.schemas'
+        if renamed
+        else warehouse.shared_name_hint(subscription.warehouse, first, second),
     )
 
 

@@ -39,13 +39,20 @@ from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
 from pgbridge.bridge.publication.published_table import PublishedTable, unsupported_table
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults, remedies
-from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, shared_name_hint
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, constraint_hint, executor_hint, is_lost, store_hint, summary
 from pgbridge.bridge.sync.copy import MOST_CONNECTIONS, TableCopy, copy_at_once
 from pgbridge.bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from pgbridge.bridge.sync.copy_reader import copy_spec, largest_row
 from pgbridge.bridge.sync.key_order import mirror_order, range_cut
-from pgbridge.bridge.sync.made_tables import layout_after_copy, make_table, new_columns, replaced_columns, shared_table
+from pgbridge.bridge.sync.made_tables import (
+    layout_after_copy,
+    make_table,
+    new_columns,
+    one_place,
+    replaced_columns,
+    shared_table,
+)
 from pgbridge.bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranged_table
 from pgbridge.bridge.sync.server_check import OwnPositions
 from pgbridge.bridge.sync.table_reading import TableLock, locked_columns
@@ -112,20 +119,16 @@ class TableSync:
             TargetError: Another subscription writes to a Delta table; or two tables would have the same one; or one
                 cannot have its layout or its properties.
         """
-        warehouse = self._subscription.warehouse
         by_path = {rel.path: rel for rel in known}
         rels: list[RelRow] = []
         for table in tables:
-            if unsupported_table(table, warehouse) is not None:
+            if unsupported_table(table, self._subscription.place_of) is not None:
                 continue
-            path = table_location(warehouse, table.namespace, table.name)
+            path = table_location(*self._subscription.place_of(table.namespace, table.name))
             self._check_layout(table, path)
             other = by_path.get(path)
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
-                raise errors.TargetError(
-                    f'tables "{other.qualified_name}" and "{table.qualified_name}" would both become {path}',
-                    hint=shared_name_hint(warehouse, (other.namespace, other.name), (table.namespace, table.name)),
-                )
+                raise one_place(self._subscription, path, (other.namespace, other.name), (table.namespace, table.name))
             by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
             rels.append(by_path[path])
         for properties in {tuple(self._subscription.properties_of(rel.qualified_name).items()) for rel in rels}:

@@ -48,6 +48,7 @@ DEFAULTS = {
         "maintenance": "created",
         "vacuum_retention_h": 168,
         "properties": {},
+        "schemas": {},
         "conflict_log_destination": "log",
         "sequences_every_s": 0.0,
     },

@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 
 from pgbridge.bridge.check.finding import Level
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.targets.location import quoted
 from tests.hostile import NAMES
 from tests.oracle.delta import differences

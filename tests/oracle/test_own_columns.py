@@ -13,7 +13,8 @@ import pytest
 
 from pgbridge.bridge.catalog import refresh
 from pgbridge.bridge.check.finding import Level
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.lake.location import read_table
 from pgbridge.bridge.runtime.errors import ApplyError, BridgeError
 from pgbridge.bridge.targets.location import sql_name

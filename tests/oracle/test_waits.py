@@ -18,7 +18,8 @@ from rich.console import Console
 from structlog.testing import capture_logs
 
 from pgbridge.bridge.catalog import commits, refresh
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.commands import refresh as command
 from pgbridge.bridge.commands.status import problems, render
 from pgbridge.bridge.monitor.document import collect, not_ready

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 
 from pgbridge.bridge.catalog import refresh
 from pgbridge.bridge.catalog.catalog_rows import sync_name
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.config.tables import Table
 from pgbridge.bridge.lake import own_table, table as lake_table
 from pgbridge.bridge.monitor.document import collect

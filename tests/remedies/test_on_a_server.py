@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from pgbridge.bridge.check import server as check_server
 from pgbridge.bridge.check.finding import Level
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.config.tables import Alerts
 from pgbridge.bridge.demo.server import EmbeddedPostgres

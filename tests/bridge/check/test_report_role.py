@@ -10,8 +10,9 @@ from psycopg.conninfo import make_conninfo
 
 from pgbridge import sql
 from pgbridge.bridge.check.finding import Level
+from pgbridge.bridge.check.known import Known
 from pgbridge.bridge.check.report import RoleNames, filled_in
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.bridge.config.config import Subscription
 from tests.hostile import NAMES
 

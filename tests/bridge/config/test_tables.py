@@ -31,7 +31,7 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("", "at least one of the keys mode, cluster_by, partition_by, properties is required"),
+        ("", "at least one of the keys mode, rename, cluster_by, partition_by, properties is required"),
         ('cluster_by = ["a"]\npartition_by = ["b"]', "cluster_by or partition_by, not both: remove one of them"),
         ('cluster_by = ["a", "b", "c", "d", "e"]', "at most 4 columns, not 5"),
         ("partition_by = []", "must be an array with the names of one or more columns"),
@@ -52,6 +52,10 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
         ('properties = {"delta.isolationLevel" = "WriteSerializable"}', "would not notice rows"),
         ('properties = {"delta.setTransactionRetentionDuration" = "interval 2 hours"}', "Delta then forgets"),
         ('properties = "delta.appendOnly"', "a table"),
+        ('rename = "orders"', 'must be a schema and a table, as in "public.orders"'),
+        ('rename = "sales."', "must be a schema and a table"),
+        ('rename = ".orders"', "a schema's name is not empty"),
+        ('rename = "pgbridge.commits"', '"pgbridge" is where pgbridge keeps tables of its own'),
         ('mode = "mirrored"', 'allowed values: "mirror", "changelog" or "history"'),
     ],
 )
@@ -60,3 +64,15 @@ def test_mistakes_are_named_with_their_place(read, keys, message):
         read(keys)
     assert message in str(caught.value)
     assert "subscription.shop.tables.public.t" in str(caught.value)
+
+
+def test_where_a_new_delta_table_is(read):
+    """A table's own name goes before the name of its schema."""
+    shop = read('rename = "sales.all.orders"\n[subscription.shop.target.schemas]\npublic = "raw"')
+    assert shop.place_of("public", "t") == (shop.warehouse, "sales", "all.orders")
+    assert shop.place_of("public", "other") == (shop.warehouse, "raw", "other")
+    assert shop.place_of("hr", "t") == (shop.warehouse, "hr", "t")
+    assert read('mode = "history"').place_of("public", "t") == (shop.warehouse, "public", "t")
+    for schema, words in (("", "is not empty"), ("pgbridge", "keeps tables of its own")):
+        with pytest.raises(ConfigError, match=words):
+            read(f'mode = "history"\n[subscription.shop.target.schemas]\npublic = "{schema}"')

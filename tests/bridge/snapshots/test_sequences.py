@@ -6,7 +6,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from structlog.testing import capture_logs
 
-from pgbridge.bridge.check.subscription import Known, check_subscription
+from pgbridge.bridge.check.known import Known
+from pgbridge.bridge.check.subscription import check_subscription
 from pgbridge.protocol.lsn import Lsn
 
 SETUP = """
