@@ -6,6 +6,7 @@ The other subscriptions of a configuration count, too: what they still need of a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pgbridge.bridge.check.server import Expected, Needs, check_server, check_sl
 from pgbridge.bridge.check.tables import check_sequences, check_tables
 from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
 from pgbridge.bridge.lake.forms import check_new_table
-from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.log.local_log import local_folder, real_location
 from pgbridge.bridge.publication.definitions import load_optional
 from pgbridge.bridge.receive import publications
 from pgbridge.bridge.receive.filter_server import FilterServer
@@ -178,7 +179,7 @@ def _publications(
         read_privileges(publisher.connection, [table.relid for table in tables]),
         {table.qualified_name: _as_text(table, types) for table in tables},
         role=facts.role,
-        place_of=subscription.place_of,
+        place_of=partial(_place_of_new, subscription, known.tables(subscription.name)),
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )
     yield from _sequences(subscription, publisher, tables, facts.role)
@@ -272,8 +273,10 @@ def _targets(
     """The Delta tables: whether they can be made, belong to no other subscription, and are ones that can be written."""
     rels = known.tables(subscription.name)
     by_path: dict[str, PublishedTable] = {}
+    by_place: dict[str, PublishedTable] = {}
     for table, path in _places(subscription, rels, tables):
-        other = by_path.setdefault(path, table)
+        by_path.setdefault(path, table)
+        other = by_place.setdefault(real_location(path), table)
         if other is not table:
             both = (other.namespace, other.name), (table.namespace, table.name)
             yield failed(table.qualified_name, made_tables.one_place(subscription, path, *both))
@@ -283,6 +286,13 @@ def _targets(
     for path, table in by_path.items():
         rel = rels.get((table.namespace, table.name))
         yield from _target(subscription, table, types, path, is_new=rel is None or rel.state == "i")
+
+
+def _place_of_new(
+    subscription: Subscription, rels: Mapping[tuple[str, str], RelRow], namespace: str, name: str
+) -> tuple[str, str, str]:
+    """Where a table would be; of one that is followed nothing is asked."""
+    return ("", namespace, name) if (namespace, name) in rels else subscription.place_of(namespace, name)
 
 
 def _places(

@@ -21,7 +21,7 @@ Properties = Annotated[dict[str, str], BeforeValidator(as_properties)]
 def _schema_name(schema: str) -> str:
     if not schema:
         raise ValueError("a schema's name is not empty")
-    if schema == OWN_NAMESPACE:
+    if schema.lower() == OWN_NAMESPACE:  # a catalog ignores case
         raise ValueError(f"{toml(schema)} is where pgbridge keeps tables of its own")
     return schema
 
@@ -185,6 +185,8 @@ class Table(BaseModel):
             if not (dot and table):
                 raise ValueError(f"must be a schema and a table, as in {toml(f'public.{name}')}")
             _schema_name(schema)
+            if table.lower().startswith(f"{OWN_NAMESPACE}_"):  # as in a catalog's namespace
+                raise ValueError(f"{toml(table)} begins as the names of pgbridge's own tables")
         return name
 
     @field_validator("cluster_by", "partition_by", mode="before")

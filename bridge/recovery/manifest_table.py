@@ -168,13 +168,14 @@ class ManifestTable:
         told = {row["origin"]: Last(row["number"], row["slot_name"], row["claimed_by"]) for row in rows}
         options = {**(stamp or {}), "userMetadata": user_metadata(told)}
         frame = source.as_frame(spark, pa.Table.from_pylist(rows, schema=_SCHEMA)).coalesce(1)
+        local = self._local_tables(spark)  # from before what it flushes
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, options), self.path)
-        self._flush(spark)
+        local.flush([self.path])
 
-    def _flush(self, spark: SparkSession) -> None:
+    def _local_tables(self, spark: SparkSession) -> LocalTables:
         if self._local is None or self._local[0] is not spark:  # its first flush is of the whole file system
             self._local = spark, LocalTables(partial(location.place_of, spark))
-        self._local[1].flush([self.path])
+        return self._local[1]
 
     def _read(self, spark: SparkSession) -> None:
         """Have the last row of each origin as of now: by what the commits since say of themselves, or by a query.
@@ -225,10 +226,11 @@ class ManifestTable:
     def _prune(self, spark: SparkSession, origin: str, number: int) -> None:
         spark = companion(spark, "manifest", _SETTINGS)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND number < {number}"
+        local = self._local_tables(spark)
         retry.retry_commit(lambda: spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
         if number % _VACUUM_EVERY == 0:
             spark.sql(f"VACUUM {name}").collect()
-        self._flush(spark)
+        local.flush([self.path])
 
     def latest(self, spark: SparkSession, origin: str, slot_name: str) -> manifest.Manifest | None:
         """The last document of a subscription that has this slot; None if there is none."""

@@ -209,6 +209,7 @@ class Replay:
             StateError: A local table cannot be flushed.
         """
         parts: dict[str, int] = {}
+        local = LocalTables(partial(location.place_of, self._spark))  # from before what it flushes
         for changes in self._tables:
             name = changes.target.qualified_name
             part = parts[name] = parts.get(name, 0) + 1
@@ -218,7 +219,7 @@ class Replay:
             with commit_errors.error_context(context), stamped(self._spark, stamp):
                 retry.retry_commit(partial(self._commit, changes, replayed), changes.target.path)
             yield replayed
-        LocalTables(partial(location.place_of, self._spark)).flush(self._paths.values(), begin_flush)
+        local.flush(self._paths.values(), begin_flush)
 
     def _commit(self, changes: TableChanges, replayed: TableReplayed) -> None:
         def count(conflicts: Conflicts) -> None:

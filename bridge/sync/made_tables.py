@@ -114,14 +114,15 @@ def shared_table(path: str, owner: str) -> errors.TargetError:
 def one_place(
     subscription: Subscription, path: str, first: tuple[str, str], second: tuple[str, str]
 ) -> errors.TargetError:
-    """Return the error for two tables, each (schema, name), that would become one Delta table."""
+    """Return the error for two tables, each (schema, name), the second a new one, that would become one Delta table."""
     names = [".".join(table) for table in (first, second)]
-    renamed = [table for table in (first, second) if subscription.place_of(*table)[1:] != table]
+    as_published = [subscription.place_of(*table)[1:] == table for table in (first, second)]
+    in_catalog = subscription.warehouse.startswith(warehouse.PREFIX)
     return errors.TargetError(
         f'tables "{names[0]}" and "{names[1]}" would both become {path}',
-        hint=f'set another rename in tables."{".".join(renamed[0])}", or another schema in target.schemas'
-        if renamed
-        else warehouse.shared_name_hint(subscription.warehouse, first, second),
+        hint=warehouse.shared_name_hint(subscription.warehouse, first, second)
+        if in_catalog and all(as_published)
+        else f'set another name as rename in tables."{names[1]}"',
     )
 
 

@@ -119,18 +119,18 @@ class TableSync:
             TargetError: Another subscription writes to a Delta table; or two tables would have the same one; or one
                 cannot have its layout or its properties.
         """
-        by_path = {rel.path: rel for rel in known}
+        by_place = {real_location(rel.path): rel for rel in known}
         rels: list[RelRow] = []
         for table in tables:
             if unsupported_table(table, self._subscription.place_of) is not None:
                 continue
             path = table_location(*self._subscription.place_of(table.namespace, table.name))
             self._check_layout(table, path)
-            other = by_path.get(path)
+            other = by_place.get(real_location(path))
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
                 raise one_place(self._subscription, path, (other.namespace, other.name), (table.namespace, table.name))
-            by_path[path] = RelRow(table.namespace, table.name, "i", INVALID, path, table.relid)
-            rels.append(by_path[path])
+            rels.append(RelRow(table.namespace, table.name, "i", INVALID, path, table.relid))
+            by_place[real_location(path)] = rels[-1]
         for properties in {tuple(self._subscription.properties_of(rel.qualified_name).items()) for rel in rels}:
             if properties not in self._possible:
                 check_properties(self._spark, dict(properties))

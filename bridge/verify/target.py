@@ -230,9 +230,10 @@ def repair(
                 hint="verify it again",
             ) from error
 
+    local = LocalTables(partial(location.place_of, spark))  # from before what it flushes
     with stamped(spark, stamp):
         retry.retry_commit(commit, table.path)
-    LocalTables(partial(location.place_of, spark)).flush([table.path])
+    local.flush([table.path])
 
 
 def _statement(path: str, view: str, names: Iterable[str], key: Iterable[str]) -> str:

@@ -70,7 +70,8 @@ class LocalTables:
     def __init__(self, place_of: Callable[[str], str | None] = str) -> None:
         self._place_of = place_of
         self._flushed: dict[Path, _Flushed] = {}
-        self._failures = dict(_failures)
+        self._failures = dict(_failures)  # files of a table that was not flushed yet came after these
+        self._failures_at: dict[Path, int] = {}  # when it was flushed the last time, or its flush has failed
 
     def flush(self, paths: Iterable[str], begin: Callable[[], None] = lambda: None) -> None:
         """Flush all that was committed to these tables before the call, so that it survives a power cut.
@@ -97,11 +98,17 @@ class LocalTables:
                 begun = True
             with _told(folder):
                 # what is committed from here on is left to the next call
+                device = folder.stat().st_dev
+                failures = _failures.get(device, 0)
                 new = None if flushed is None or now is None else _new_files(folder, flushed, now)
                 if _syncfs_tells() and (new is None or len(new) > _MANY):
-                    _flush_file_system(folder, self._failures)
+                    before = self._failures_at.get(folder, self._failures.get(device, 0))
+                    self._failures_at[folder], told = _flush_file_system(folder, device)
+                    if told or self._failures_at[folder] != before:
+                        raise OSError(told or errno.EIO, os.strerror(told or errno.EIO), str(folder))
                 else:
                     _flush(folder, _files(folder) if new is None else new, folders_above=new is None)
+                    self._failures_at[folder] = failures
             if now is not None:
                 self._flushed[folder] = now
 
@@ -237,31 +244,25 @@ def _flush_one(path: str) -> bool:
 
 
 _failures: Final[dict[int, int]] = {}
-"""How often a file system could not be flushed, by its device. The kernel tells that once, to whoever asks first: the
-files that were lost may be those of another table, whose own flush is told nothing."""
+"""How often a file system could not be flushed, by its device. The files that were lost may be those of any table."""
 
-_syncing: Final = threading.Lock()  # so that a failure is noted before the next one asks
+_descriptors: Final[dict[int, int]] = {}
+"""By the device, of a folder. The kernel tells of an error once for each that was open: so also if another process was
+told before, and never of what was before it was opened and told."""
+
+_syncing: Final = threading.Lock()  # so that a failure is counted before the next one asks
 
 
-def _flush_file_system(folder: Path, known: dict[int, int]) -> None:
-    """Flush the file system of a folder.
-
-    Args:
-        known: Of `_failures`, those that the files to be flushed came after.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        device = os.fstat(descriptor).st_dev
-        with _syncing:
-            number = _syncfs(descriptor)
-            if number:
-                _failures[device] = _failures.get(device, 0) + 1
-            failures = _failures.get(device, 0)
-        if failures != known.get(device, 0):
-            known[device] = failures
-            raise OSError(number or errno.EIO, os.strerror(number or errno.EIO), str(folder))
-    finally:
-        os.close(descriptor)
+def _flush_file_system(folder: Path, device: int) -> tuple[int, int]:
+    """Flush the file system of a folder; returns its `_failures`, and the number of the error, or 0."""
+    with _syncing:
+        if device not in _descriptors:
+            _descriptors[device] = os.open(folder, os.O_RDONLY)
+        number = _syncfs(_descriptors[device])
+        if number:
+            _failures[device] = _failures.get(device, 0) + 1
+            os.close(_descriptors.pop(device))  # the file system may be mounted anew
+        return _failures.get(device, 0), number
 
 
 def _syncfs(descriptor: int) -> int:

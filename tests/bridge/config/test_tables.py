@@ -56,6 +56,8 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
         ('rename = "sales."', "must be a schema and a table"),
         ('rename = ".orders"', "a schema's name is not empty"),
         ('rename = "pgbridge.commits"', '"pgbridge" is where pgbridge keeps tables of its own'),
+        ('rename = "PGBridge.commits"', '"PGBridge" is where pgbridge keeps tables of its own'),
+        ('rename = "lake.pgbridge_commits"', "begins as the names of pgbridge's own tables"),
         ('mode = "mirrored"', 'allowed values: "mirror", "changelog" or "history"'),
     ],
 )

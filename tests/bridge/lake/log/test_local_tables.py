@@ -53,10 +53,11 @@ class Disk:
         else:
             self.contents.add(path)
 
-    def _syncfs(self, folder: Path, known: dict[int, int]) -> None:
+    def _syncfs(self, folder: Path, device: int) -> tuple[int, int]:
         self.calls.append(folder)
         self.names.update(folder.rglob("*"), folder.parents, {folder})
         self.contents.update(folder.rglob("*"))
+        return local_tables._failures.get(device, 0), 0
 
     def after_power_cut(self, lake: Path, copy: Path) -> Path:
         """A copy of a folder, as it would be found after a power cut now."""
@@ -96,9 +97,9 @@ class FailingDisk(Disk):
             self._fail()
         super()._fsync(descriptor)
 
-    def _syncfs(self, folder: Path, known: dict[int, int]) -> None:
+    def _syncfs(self, folder: Path, device: int) -> tuple[int, int]:
         self._fail()
-        super()._syncfs(folder, known)
+        return super()._syncfs(folder, device)
 
     def lost_log_entries(self) -> list[Path]:
         """The commits among the lost files."""
@@ -393,16 +394,39 @@ def test_other_file_systems_and_tables_that_are_not_there_are_passed_over(disk, 
 def test_a_failure_that_another_table_was_told_is_told_to_all_that_had_unflushed_files(tmp_path, monkeypatch):
     """The kernel tells it once. Whoever begins afterwards has written nothing that it could have lost."""
     monkeypatch.setattr(local_tables, "_failures", {})
+    monkeypatch.setattr(local_tables, "_descriptors", {})
     monkeypatch.setattr(local_tables, "_syncfs_tells", lambda: True)
-    answers = iter([errno.EIO, 0, 0, 0, 0, 0])
+    answers = iter([errno.EIO, *[0] * 9])
     monkeypatch.setattr(local_tables, "_syncfs", lambda _: next(answers))
-    for name in ("a", "b"):
+    for name in "abc":
         (tmp_path / name / "_delta_log").mkdir(parents=True)
     one, other = LocalTables(), LocalTables()
-    with pytest.raises(StateError, match="a cannot be made durable: Input/output error"):
-        one.flush([str(tmp_path / "a")])
-    with pytest.raises(StateError, match="b cannot be made durable: Input/output error"):
-        other.flush([str(tmp_path / "b")])
+    for tables, name in ((one, "a"), (one, "b"), (other, "a"), (other, "b")):
+        with pytest.raises(StateError, match=f"{name} cannot be made durable: Input/output error"):
+            tables.flush([str(tmp_path / name)])
     for tables in (one, other, LocalTables()):
         tables.flush([str(tmp_path / "a")])
-    assert next(answers, None) == 0, "each has asked the kernel"
+    LocalTables().flush([str(tmp_path / "c")])
+    assert len(list(answers)) == 2, "each has asked the kernel"
+
+
+def test_a_table_whose_files_were_flushed_each_is_told_of_no_earlier_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_tables, "_failures", {})
+    (tmp_path / "a" / "_delta_log").mkdir(parents=True)
+    tables = LocalTables()
+    local_tables._failures[tmp_path.stat().st_dev] = 1
+    monkeypatch.setattr(local_tables, "_syncfs_tells", lambda: False)
+    tables.flush([str(tmp_path / "a")])
+    monkeypatch.setattr(local_tables, "_syncfs_tells", lambda: True)
+    tables.flush([str(tmp_path / "a")])
+
+
+def test_one_descriptor_of_each_file_system_stays_open(tmp_path, monkeypatch):
+    """Another process that is told of an error takes it away from who opens later."""
+    monkeypatch.setattr(local_tables, "_descriptors", {})
+    (tmp_path / "a").mkdir()
+    for _ in range(2):
+        LocalTables().flush([str(tmp_path / "a")])
+    (descriptor,) = local_tables._descriptors.values()
+    assert os.fstat(descriptor).st_dev == tmp_path.stat().st_dev
+    os.close(descriptor)
