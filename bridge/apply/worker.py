@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.25
 """Longest wait for transactions, or for the batch under way, before the loop checks everything else."""
 
+_IDLE_POLLS, _IDLE_POLL_S = 40, 1.0
+"""The same after so many waits without a transaction, which ends a wait: idle subscriptions may be hundreds."""
+
 _REPORT_INTERVAL_S = 1.0
 
 _MANY_ROWS = 10_000
@@ -164,6 +167,7 @@ class ApplyWorker:
         self._report_due_s = 0.0
         self._under_way: _UnderWay | None = None
         self._holds_memory = False
+        self._idle_polls = 0  # in a row
 
     def run(self) -> bool:
         """Apply batches until the control stops the loop; waits for the batch under way before it returns.
@@ -202,16 +206,21 @@ class ApplyWorker:
                 wait([self._under_way.future], timeout=_POLL_S)
                 continue
             try:
-                items = self._next.take(_POLL_S, applied=may_begin)
+                items = self._next.take(self._poll_s, applied=may_begin)
             except (errors.BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
                     self._finish_received(pool, forming)
                 raise
+            self._idle_polls = 0 if items or self._under_way is not None or self._next.there else self._idle_polls + 1
             if items:
                 self._form(items, forming)
-            elif self._under_way is None and not self._next.there:
+            elif self._idle_polls:
                 self._idle()
                 self._maintain(pool, None)
+
+    @property
+    def _poll_s(self) -> float:
+        return _POLL_S if self._idle_polls < _IDLE_POLLS else _IDLE_POLL_S
 
     def _waited_for(self) -> Callable[[], bool] | None:
         """What tells that the next batch may begin: another one is applied, or it is too soon; None if it may."""

@@ -9,6 +9,7 @@ Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLo
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import suppress
@@ -62,6 +63,13 @@ class WalReceiverTimeout:
             return False
         self._pinged_s = now_s
         return True
+
+    @property
+    def due_s(self) -> float:
+        """When the next of both is due."""
+        if not self._half_s:
+            return math.inf
+        return (self._received_s if self._pinged_s is None else self._pinged_s) + self._half_s
 
     def expired(self, now_s: float) -> bool:
         """Whether the server has not replied to the ping for half of the timeout.
@@ -194,6 +202,7 @@ class WalReceiver:
     def request_keepalive(self) -> None:
         """Ask the server for a keepalive, which it sends after all changes it has."""
         self._reply_wanted.set()
+        self._copy_both.wake()
 
     def confirm(self) -> None:
         """Tell the server at once what is durable: its synchronous commits may be waiting for it."""
@@ -209,8 +218,8 @@ class WalReceiver:
                 self._limit_memory()
                 self._send_status_if_due()
                 if idle:
-                    wait_s = min(STATUS_INTERVAL_S / 4, max(0.0, self._status_due_s - time.monotonic()))
-                    idle = not self._copy_both.wait(wait_s)
+                    now_s = time.monotonic()
+                    idle = not self._copy_both.wait(max(0.0, min(self._status_due_s, timeout.due_s) - now_s))
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
                     # Earlier than due: meanwhile keepalives that request a reply are not read.
                     self._send_status()
@@ -357,7 +366,7 @@ class WalReceiver:
 
     def _watch_clock(self) -> None:
         """Send what the receiving thread should have sent a moment ago: a walsender that hears nothing ends."""
-        while not self._stop.wait(STATUS_INTERVAL_S / 4):
+        while not self._stop.wait(STATUS_INTERVAL_S):
             if time.monotonic() < self._status_due_s + STATUS_INTERVAL_S / 4 or not self._thread.is_alive():
                 continue
             try:
