@@ -60,7 +60,7 @@ class S3Server(Closing):
         self._filer: int = named["filer"]
         options |= {"dir": folder / "data", "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "filer": "true", "s3": "true"}
         options |= {"s3.config": config, "s3.iam": "false", "s3.port.iceberg": 0, "s3.port.lance": 0}
-        options |= {"master.volumeSizeLimitMB": 64, "volume.max": 50, "master.telemetry": "false"}
+        options |= {"master.volumeSizeLimitMB": 64, "volume.max": 500, "master.telemetry": "false"}
         self.log = folder / "weed.log"
         command = [program, "-logtostderr=true", "server", *(f"-{key}={value}" for key, value in options.items())]
         with self.log.open("wb") as log:

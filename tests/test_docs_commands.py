@@ -118,6 +118,7 @@ def test_definitions_of_the_pages_can_be_read():
     assert [[one.name for one in definitions.parse(text, "filters.sql")] for text in shown] == [
         ["big_orders", "clicks"],
         ["most"],
+        ["of_sales"],
     ]
 
 

@@ -29,7 +29,7 @@ def test_one_reads_what_one_has_written(publisher, memory_pipeline):
     """Also what was committed without waiting for the disk, and where nothing follows that is published."""
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE other (id int)")
     publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
-    bridge = memory_pipeline()
+    bridge = memory_pipeline(batch__commit_interval_s=0)
     state = State(config_of(bridge), bridge.catalog, running=False)
     worker = bridge.worker(until_caught_up=False)
     worker.thread.start()
