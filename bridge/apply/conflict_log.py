@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
-from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows, conflicts_in, rows_of
+from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows, rows_of
 from pgbridge.bridge.spark.outcome import is_lost
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def conflict_rows(context: Context) -> ConflictRows | None:
     destination = context.subscription.target.conflict_log_destination
     if destination == "log":
         return None
-    rows = conflicts_in(context.spark, context.subscription.warehouse)
+    rows = ConflictRows.of(context.spark, context.subscription.warehouse)
     key = f'target.conflict_log_destination = "{destination}"'
     context.check_free(rows.path, key, hint='set target.conflict_log_destination = "log"')
     rows.ensure()

@@ -103,10 +103,8 @@ class StreamEvents:
             examples = conflicts.kept.get(name, ())[:EXAMPLES]
             remote = [conflict.remote for conflict in examples if conflict.remote is not None]
             text = f'conflict detected on relation "{conflicts.relation}": conflict={name}'
-            more: dict[str, object] = {"keys": [conflict.key for conflict in examples]}
-            more |= {"remote_rows": remote} if remote else {}
-            if table is not None:
-                more = {"table": table}
+            keys = {"keys": [conflict.key for conflict in examples]} | ({"remote_rows": remote} if remote else {})
+            more = keys if table is None else {"table": table}
             self._log.warning(text, rows=count, **more, finish_lsn=str(finish_lsn))
 
     def conflicts_not_written(self, error: BaseException) -> None:

@@ -1,14 +1,19 @@
-"""Delta tables of pgbridge's own beside those of a warehouse: what it makes when it first needs one."""
+"""Delta tables of pgbridge's own beside those of a warehouse: made when first needed, and written by a few rows."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from pgbridge.bridge.lake import ddl, retry
+from pgbridge.bridge.lake import ddl, location, retry
+from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.spark.session import companion, interrupt
+from pgbridge.bridge.targets.location import own_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +31,8 @@ FEW_ROWS: Final = {
 
 SMALL_APPENDS: Final = {**FEW_ROWS, "spark.databricks.delta.autoCompact.enabled": "true"}
 """The same for one that gets a few rows, and so a small file, at a time."""
+
+_making: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +74,41 @@ class OwnTable:
             if not self.exists(spark, path):
                 ddl.create_table(spark, path, self._schema)
 
-        retry.retry_commit(commit, path)
+        if not self.exists(spark, path):
+            with _making:  # Delta refuses a folder where another thread has just begun to write
+                retry.retry_commit(commit, path)
 
     @property
     def _schema(self) -> StructType:
         return spark_schema([(field.name, field.type) for field in self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """The rows of such a table of a warehouse, for one session.
+
+    Attributes:
+        parent: The subscription's session; the commits are made in a companion without its stamp.
+        local: Flushes the table, if it is local.
+    """
+
+    NAME: ClassVar[str]
+    """The table's, and its companions'."""
+
+    parent: SparkSession
+    path: str
+    local: LocalTables
+
+    @classmethod
+    def of(cls, spark: SparkSession, warehouse: str) -> Self:
+        """Those of a warehouse."""
+        return cls(spark, own_location(warehouse, cls.NAME), LocalTables(partial(location.place_of, spark)))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The companion."""
+        return companion(self.parent, self.NAME, SMALL_APPENDS)
+
+    def interrupt(self) -> None:
+        """End Spark's jobs that are under way."""
+        interrupt(self.parent, self.NAME)

@@ -369,9 +369,11 @@ class Transaction:
         if not committed.isDefined():
             return self.read_version
         version = int(committed.get())
-        user_metadata = self._options.get("userMetadata") or self._spark.conf.get(USER_METADATA, None)
-        self._latest.committed(version, whole, user_metadata)
+        self._latest.committed(version, whole, self._user_metadata)
         return version
+
+    def _user_metadata(self) -> str | None:
+        return self._options.get("userMetadata") or self._spark.conf.get(USER_METADATA, None)
 
     def _sequence(self, actions: Iterable[Any], before: Any = None) -> Any:
         """Actions as a sequence of Scala's, after those of another one."""

@@ -30,7 +30,7 @@ from pgbridge.bridge.receive.slot_status import LOST, shown_status
 from pgbridge.bridge.recovery import fence
 from pgbridge.bridge.recovery.manifest_table import origin_of, table_in
 from pgbridge.bridge.runtime import errors, faults, remedies
-from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.snapshots.commits_table import CommitRows
 from pgbridge.bridge.spark.session import command_session, told
 from pgbridge.bridge.track.spool import SpoolFile, spool_folder
 from pgbridge.protocol.lsn import INVALID, Lsn
@@ -314,7 +314,7 @@ class _Recovery:
     ) -> None:
         """Write the catalog, in one transaction."""
         name, catalog = self._name, self._catalog
-        rows = commits_in(self._spark, self._subscription.warehouse)
+        rows = CommitRows.of(self._spark, self._subscription.warehouse)
         rows.ensure()
         main = known.subscription(name)
         assert main is not None  # noqa: S101 - it is its manifest

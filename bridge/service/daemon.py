@@ -25,7 +25,7 @@ from pgbridge.bridge.runtime import errors, faults, log, process, remedies, supe
 from pgbridge.bridge.service.reload import Reload, ReloadPlan
 from pgbridge.bridge.service.subscriber import SubscriptionWorker
 from pgbridge.bridge.service.warm_up import WarmUp
-from pgbridge.bridge.snapshots.commits_table import commits_in
+from pgbridge.bridge.snapshots.commits_table import CommitRows
 from pgbridge.bridge.snapshots.completeness import Completeness
 from pgbridge.bridge.spark import session
 from pgbridge.bridge.spark.driver import JvmWatch
@@ -295,7 +295,7 @@ class Daemon:
             catalog,
             lambda: [*self._config.subscription.values()],
             self._watch.complete,
-            partial(commits_in, spark),
+            partial(CommitRows.of, spark),
             self._log,
         )
 

@@ -24,8 +24,8 @@ from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, log, remedies
 from pgbridge.bridge.runtime.observer import Observer
 from pgbridge.bridge.snapshots.commit_log import CommitLog
-from pgbridge.bridge.snapshots.commits_table import commits_in
-from pgbridge.bridge.snapshots.sequences import SequenceValues, sequences_in
+from pgbridge.bridge.snapshots.commits_table import CommitRows
+from pgbridge.bridge.snapshots.sequences import SequenceRows, SequenceValues
 from pgbridge.bridge.spark import session
 from pgbridge.bridge.sync import catalog_look, copy_progress, made_tables
 from pgbridge.bridge.sync.added_tables import AddedTables
@@ -109,10 +109,12 @@ class SubscriptionWorker(StreamWorker):
             stopping=self._stop.is_set,
             now_s=time.time,
         )
-        commits = commits_in(spark, subscription.warehouse)
+        commits = CommitRows.of(spark, subscription.warehouse)
         self._catalog_watch = catalog_look.CatalogWatch(subscription, catalog, self._log)
         self._commit_log = CommitLog(catalog, name, commits, self._log)
-        self._sequences = SequenceValues(subscription, catalog, sequences_in(spark, subscription.warehouse), self._log)
+        self._sequences = SequenceValues(
+            subscription, catalog, SequenceRows.of(spark, subscription.warehouse), self._log
+        )
         self._verifier = Verifier(subscription, spark, catalog, self._log)
         self._handled = HandledTables(subscription, catalog) if handler is not None else None
         self._history = StreamHistory(

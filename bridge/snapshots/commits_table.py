@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
 from pgbridge.bridge.lake import ddl, location, own_table, retry, source, table_position, writes
-from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.snapshots.commit_log import derived
-from pgbridge.bridge.spark.session import companion, interrupt
 from pgbridge.bridge.targets.location import own_location, sql_name
 from pgbridge.protocol.lsn import INVALID, Lsn, utc
 
@@ -71,26 +67,11 @@ def path_in(warehouse: str) -> str:
     return own_location(warehouse, "commits")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRows:
-    """The table of commits of a warehouse.
+class CommitRows(own_table.OwnRows):
+    """The table of commits of a warehouse."""
 
-    Attributes:
-        parent: The subscription's session; the commits are made in a companion without its stamp.
-        local: Flushes it, if it is local.
-    """
-
-    parent: SparkSession
-    path: str
-    local: LocalTables
-
-    @property
-    def _spark(self) -> SparkSession:
-        return companion(self.parent, "commits", own_table.SMALL_APPENDS)
-
-    def interrupt(self) -> None:
-        """End Spark's jobs that are under way."""
-        interrupt(self.parent, "commits")
+    __slots__ = ()
+    NAME = "commits"
 
     def ensure(self) -> bool:
         """Create the table if it does not exist; returns whether it did not.
@@ -102,11 +83,11 @@ class CommitRows:
         wanted = flat.add("tables", _TABLES)
 
         def found_or_made() -> bool:  # two subscriptions may begin at once
-            schema = schema_of(self._spark, self.path)
+            schema = schema_of(self.spark, self.path)
             if schema is None:
-                ddl.create_table(self._spark, self.path, wanted)
+                ddl.create_table(self.spark, self.path, wanted)
             elif set(schema.fieldNames()) == {*wanted.fieldNames()} - {"complete_until"}:  # of an earlier version
-                self._spark.sql(f"ALTER TABLE {sql_name(self.path)} ADD COLUMNS (complete_until timestamp)").collect()
+                self.spark.sql(f"ALTER TABLE {sql_name(self.path)} ADD COLUMNS (complete_until timestamp)").collect()
             elif set(schema.fieldNames()) != {*wanted.fieldNames()}:
                 columns = schema.simpleString()
                 raise TargetError(
@@ -119,13 +100,13 @@ class CommitRows:
 
     def last_number(self, origin: str) -> int:
         """The number of the last row of an origin; 0 if there is none."""
-        rows = location.read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        rows = location.read_table(self.spark, self.path).filter(F.col("origin") == origin)
         return int(rows.agg(F.max("number")).collect()[0][0] or 0)
 
     def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
         """Append records, with the tables' versions, and flush them."""
         histories = {
-            path: table_position.history_of(self._spark, path) for record in records for _, _, path in record.tables
+            path: table_position.history_of(self.spark, path) for record in records for _, _, path in record.tables
         }
         rows = [
             row_of(
@@ -144,19 +125,19 @@ class CommitRows:
 
     def _append(self, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
         """Append rows by one commit, which is stamped with the number of the last one."""
-        frame = frame_of(self._spark, rows).coalesce(1)
+        frame = frame_of(self.spark, rows).coalesce(1)
         stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
 
     def append_now(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows that are true whenever they come, of whatever subscriptions, and flush them."""
-        frame = frame_of(self._spark, rows).coalesce(1)
+        frame = frame_of(self.spark, rows).coalesce(1)
         retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
         self.local.flush([self.path])
 
     def rebuild(self, subscription: str, origin: str, tables: Iterable[tuple[str, str, str]]) -> int:
         """Append what the histories of tables have of earlier batches; returns the number of rows."""
-        histories = {table: table_position.history_of(self._spark, table[2]) for table in tables}
+        histories = {table: table_position.history_of(self.spark, table[2]) for table in tables}
         batches, joins = derived({table: history.commits() for table, history in histories.items()}, origin)
         rows = [
             {
@@ -196,7 +177,7 @@ class CommitRows:
         """
         limit = dt.datetime.fromtimestamp(before_s, dt.UTC)
         self._prune_complete(origin)
-        rows = location.read_table(self._spark, self.path).filter(F.col("origin") == origin)
+        rows = location.read_table(self.spark, self.path).filter(F.col("origin") == origin)
         old = rows.filter((F.col("kind") == "batch") & (F.col("recorded_at") < F.lit(limit)))
         last = old.orderBy(F.desc("position")).limit(1).drop("tables").collect()
         number = 0 if not last else rows.filter(F.col("position") < last[0].position).count()
@@ -211,10 +192,10 @@ class CommitRows:
             "start_lsn": last[0].end_lsn,
             "tables": json_of({(table.namespace, table.name, table.path): table.version for table in tables}),
         }
-        writes.append_rows(frame_of(self._spark, [kept]), self.path)
+        writes.append_rows(frame_of(self.spark, [kept]), self.path)
         name, condition = sql_name(self.path), f"origin = '{origin}' AND position < {last[0].position}"
-        retry.retry_commit(lambda: self._spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
-        self._spark.sql(f"VACUUM {name}").collect()
+        retry.retry_commit(lambda: self.spark.sql(f"DELETE FROM {name} WHERE {condition}").collect(), self.path)
+        self.spark.sql(f"VACUUM {name}").collect()
         self.local.flush([self.path])
         return number
 
@@ -223,12 +204,7 @@ class CommitRows:
         limit = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
         old = f"origin = '{origin}' AND kind = 'complete' AND recorded_at < timestamp '{limit:%F %T+00:00}'"
         statement = f"DELETE FROM {sql_name(self.path)} WHERE {old}"
-        retry.retry_commit(lambda: self._spark.sql(statement).collect(), self.path)
-
-
-def commits_in(spark: SparkSession, warehouse: str) -> CommitRows:
-    """The table of commits of a warehouse, for a session."""
-    return CommitRows(spark, path_in(warehouse), LocalTables(partial(location.place_of, spark)))
+        retry.retry_commit(lambda: self.spark.sql(statement).collect(), self.path)
 
 
 def row_of(

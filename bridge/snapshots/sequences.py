@@ -12,22 +12,17 @@ from __future__ import annotations
 import datetime as dt
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from pgbridge.bridge.lake import location, own_table, retry, source, writes
-from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.lake import own_table, retry, source, writes
 from pgbridge.bridge.receive.publisher import Publisher, quoted_name, quoted_table
 from pgbridge.bridge.runtime.threads import Turns
-from pgbridge.bridge.spark.session import companion, interrupt
-from pgbridge.bridge.targets.location import own_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
     from pgbridge.bridge.catalog.catalog import Catalog
@@ -157,17 +152,11 @@ def _row(subscription: str, lsn: Lsn, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"subscription": subscription, **told, "lsn": str(lsn), "recorded_at": dt.datetime.now(dt.UTC)}
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceRows:
-    """The table of a warehouse.
+class SequenceRows(own_table.OwnRows):
+    """The table of a warehouse."""
 
-    Attributes:
-        parent: The subscription's session; the commits are made in a companion without its stamp.
-    """
-
-    parent: SparkSession
-    path: str
-    local: LocalTables
+    __slots__ = ()
+    NAME = "sequences"
 
     def replace(self, subscription: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Have these rows be a subscription's, and flush them.
@@ -175,7 +164,7 @@ class SequenceRows:
         Raises:
             TargetError: The table at the path has other columns.
         """
-        spark = companion(self.parent, "sequences", own_table.SMALL_APPENDS)
+        spark = self.spark
 
         def commit() -> None:
             _TABLE.ensure(spark, self.path)
@@ -184,12 +173,3 @@ class SequenceRows:
 
         retry.retry_commit(commit, self.path)
         self.local.flush([self.path])
-
-    def interrupt(self) -> None:
-        """End Spark's jobs that are under way."""
-        interrupt(self.parent, "sequences")
-
-
-def sequences_in(spark: SparkSession, warehouse: str) -> SequenceRows:
-    """The table of a warehouse, for a session."""
-    return SequenceRows(spark, own_location(warehouse, "sequences"), LocalTables(partial(location.place_of, spark)))

@@ -298,7 +298,7 @@ def in_memory() -> Iterator[MemoryTables]:
         recover: {
             "table_in": lambda _: Manifests(tables.lake),
             "history_of": history_of,
-            "commits_in": lambda *_: mock.Mock(last_number=lambda _: 0),
+            "CommitRows": mock.Mock(of=lambda *_: mock.Mock(last_number=lambda _: 0)),
             "told": lambda _: nullcontext(),
         },
         # so that batches do not join: a joined one has effects in place of changes

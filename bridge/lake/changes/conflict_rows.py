@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pgbridge.bridge.lake import location, own_table, retry, source, writes
-from pgbridge.bridge.lake.log.local_tables import LocalTables
-from pgbridge.bridge.spark.session import companion
-from pgbridge.bridge.targets.location import own_location
+from pgbridge.bridge.lake import own_table, retry, source, writes
 from pgbridge.protocol.lsn import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import SparkSession
 
     from pgbridge.bridge.effects.conflicts import Conflict, Conflicts
     from pgbridge.protocol.lsn import Lsn
@@ -89,22 +82,11 @@ def _row(conflict: Conflict) -> dict[str, str | None]:
     return {"key": key, "existing_row": conflict.existing, "remote_row": conflict.remote}
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictRows:
-    """The table of a warehouse.
+class ConflictRows(own_table.OwnRows):
+    """The table of a warehouse."""
 
-    Attributes:
-        parent: The subscription's session; the commits are made in a companion without its stamp.
-        local: Flushes it, if it is local.
-    """
-
-    parent: SparkSession
-    path: str
-    local: LocalTables
-
-    @property
-    def _spark(self) -> SparkSession:
-        return companion(self.parent, "conflicts", own_table.SMALL_APPENDS)
+    __slots__ = ()
+    NAME = "conflicts"
 
     def ensure(self) -> None:
         """Create it if it is not there, while the session has no stamp.
@@ -116,11 +98,6 @@ class ConflictRows:
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append rows, and flush them."""
-        frame = source.as_frame(self._spark, pa.Table.from_pylist(list(rows), schema=_SCHEMA)).coalesce(1)
+        frame = source.as_frame(self.spark, pa.Table.from_pylist(list(rows), schema=_SCHEMA)).coalesce(1)
         retry.retry_commit(lambda: writes.append_rows(frame, self.path), self.path)
         self.local.flush([self.path])
-
-
-def conflicts_in(spark: SparkSession, warehouse: str) -> ConflictRows:
-    """The table of a warehouse, for a session."""
-    return ConflictRows(spark, own_location(warehouse, "conflicts"), LocalTables(partial(location.place_of, spark)))

@@ -43,8 +43,13 @@ class LatestVersion(Protocol):
     def whole_overwrite(self) -> Sequence[dict[str, Any]] | None:
         """The actions of its commit, if they add all files of the table; none of a table without files; or None."""
 
-    def committed(self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: str | None) -> None:
-        """Note that the transaction is committed as a version; `whole` tells its `add` actions, if those are all."""
+    def committed(
+        self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: Callable[[], str | None]
+    ) -> None:
+        """Note that the transaction is committed as a version; `whole` tells its `add` actions, if those are all.
+
+        Both are asked for only where they are kept.
+        """
 
 
 def begin(spark: SparkSession, path: str, log: Any) -> LatestVersion:
@@ -57,7 +62,10 @@ def has_made(log: Any, user_metadata: str) -> bool:
 
     False says nothing: the log itself has to be read then.
     """
-    return _OnStore.has_made(log, user_metadata)
+    kept = _OnStore.kept.get(log.logPath().toString())
+    if kept is None or kept.user_metadata != user_metadata:
+        return False
+    return kept.entry == _entry_of(log.unsafeVolatileSnapshot())
 
 
 class _Noted(NamedTuple):
@@ -104,7 +112,9 @@ class _OnDisk:
     def whole_overwrite(self) -> Sequence[dict[str, Any]] | None:
         return whole_overwrite(self._log, self._version)
 
-    def committed(self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: str | None) -> None:
+    def committed(
+        self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: Callable[[], str | None]
+    ) -> None:
         del whole, user_metadata  # the entry itself tells
         if (entry := self.entry(version)) is not None:  # the table may have gone meanwhile
             self._noted[self._log] = _Noted(version, entry, self._hint)
@@ -127,14 +137,14 @@ class _Kept(NamedTuple):
 class _OnStore:
     """A table on an object store."""
 
-    _kept: Final[dict[str, _Kept]] = {}  # by the location of the log
+    kept: Final[dict[str, _Kept]] = {}  # by the location of the log
 
     def __init__(self, spark: SparkSession, log: Any) -> None:
         self._log, self._place = log, log.logPath().toString()
         none = java_class(spark, "scala.Option").empty()
         self.begun = log.startTransaction(none, none)
         self._snapshot = self.begun.snapshot()
-        kept = self._kept.get(self._place)
+        kept = self.kept.get(self._place)
         self._latest = kept if kept is not None and kept.entry == _entry_of(self._snapshot) else None
 
     def entry(self, version: int) -> Entry | None:
@@ -157,20 +167,15 @@ class _OnStore:
         checksum = self._snapshot.checksumOpt().get()  # it is there: the entry is known by it
         return self._latest.actions if checksum.numFiles() == len(self._latest.actions) else None
 
-    def committed(self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: str | None) -> None:
+    def committed(
+        self, version: int, whole: Callable[[], Sequence[str] | None], user_metadata: Callable[[], str | None]
+    ) -> None:
         entry, files = self.entry(version), whole()
         if entry is not None and entry[-1] == self.begun.txnId():
             actions = None if files is None else [json.loads(file) for file in files]
-            self._kept[self._place] = _Kept(entry, actions, user_metadata)
+            self.kept[self._place] = _Kept(entry, actions, user_metadata())
         else:
-            self._kept.pop(self._place, None)
-
-    @classmethod
-    def has_made(cls, log: Any, user_metadata: str) -> bool:
-        kept = cls._kept.get(log.logPath().toString())
-        if kept is None or kept.user_metadata != user_metadata:
-            return False
-        return kept.entry == _entry_of(log.unsafeVolatileSnapshot())
+            self.kept.pop(self._place, None)
 
 
 def _entry_of(snapshot: Any) -> Entry | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgbridge.bridge.effects.conflicts import DELETE_MISSING, Conflict, Conflicts
-from pgbridge.bridge.lake.changes.conflict_rows import conflicts_in, rows_of
+from pgbridge.bridge.lake.changes.conflict_rows import ConflictRows, rows_of
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.runtime.errors import TargetError
@@ -23,7 +23,7 @@ ROWS = rows_of(
 
 
 def test_rows_are_appended_whatever_the_session_s_stamp(spark, tmp_path):
-    table = conflicts_in(fork(spark), str(tmp_path))
+    table = ConflictRows.of(fork(spark), str(tmp_path))
     for _ in range(2):
         table.ensure()
         with stamped(table.parent, CommitStamp("app", Lsn(1), Lsn(2))):
@@ -35,7 +35,7 @@ def test_rows_are_appended_whatever_the_session_s_stamp(spark, tmp_path):
 
 
 def test_another_table_in_its_place_is_refused(spark, tmp_path):
-    table = conflicts_in(fork(spark), str(tmp_path))
+    table = ConflictRows.of(fork(spark), str(tmp_path))
     create_table(spark, table.path, spark.range(1).schema)
     with pytest.raises(TargetError, match="is not a table of conflicts: its columns are struct<id:bigint>"):
         table.ensure()
