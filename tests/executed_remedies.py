@@ -58,7 +58,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to copy the table afresh": _EVENTS,
     },
     "batch/block_decoder.py": {
-        "a history needs": "remedies/test_of_a_subscription.py::test_a_history_without_a_key",
+        "its mode needs": "remedies/test_of_a_subscription.py::test_a_history_without_a_key",
     },
     "batch/routes.py": {
         'table "{old}" was renamed': _RENAMED,

@@ -20,6 +20,7 @@ from pgbridge.bridge.apply.undo import BatchUndo
 from pgbridge.bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
 from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.catalog import catalog_rows, held, refresh
+from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.effects.divided import Spill
 from pgbridge.bridge.evolution.tracker import DefinitionTracker
 from pgbridge.bridge.lake import location, source
@@ -186,7 +187,7 @@ def _have_wait(
     keep = [
         f"to keep the {mode} so far, move {rels[table].path} away"
         for table in why.tables
-        if (mode := subscription.mode_of(".".join(table))) != "mirror"
+        if (mode := subscription.mode_of(".".join(table))) in BEGINNING_ANEW
     ]
     tables = "the table" if len(names) == 1 else "the tables"
     why.hint = error.hint = "; then ".join(

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pgbridge.protocol.values.types import ColumnType
     from pgbridge.protocol.values.value_array import Bools, Bytes, Ints
 
-_KEYLESS_HISTORY = (
-    'a history needs a primary key, or a replica identity by an index; or set mode = "changelog" for the table'
+_KEYLESS_VERSIONS = (
+    'its mode needs a primary key, or a replica identity by an index; or set mode = "changelog" for the table'
 )
 
 _ROW_ACTIONS = frozenset({"insert", "update", "delete"})
@@ -211,14 +211,14 @@ class BlockDecoder:
         if not len(rows):
             return
         changed = not batch.inserts_only(table) if operations is None else bool((operations != INSERT).any())
-        mode = subscribed.target.mode
-        keyless = mode == "history" or (mode == "mirror" and relation.replica_identity != "f")
+        versioned = subscribed.target.versioned
+        keyless = versioned or (subscribed.target.mode == "mirror" and relation.replica_identity != "f")
         if changed and not collector.key and keyless:
             raise self._error(
                 f'table "{name}" has changes other than INSERT, and no key to find its rows by',
                 first,
                 relation=name,
-                hint=f"{_KEYLESS_HISTORY if mode == 'history' else _key_hint(relation)}; then copy the table afresh, "
+                hint=f"{_KEYLESS_VERSIONS if versioned else _key_hint(relation)}; then copy the table afresh, "
                 f"because these changes are from before that: {self._routes.copy_afresh(name)}",
             )
         seq = pa.array(rows + self._block.first_seq)

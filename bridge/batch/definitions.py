@@ -154,7 +154,7 @@ class Definitions:
                 columns, alterations = plan.columns, plan.alterations
                 collector.alter(alterations)
             types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
-            if target.mode in {"mirror", "history"}:
+            if target.mode not in {"changelog", "handler"}:
                 identity = [columns[k] for k in key_of(relation, subscribed)]
                 _check_key(target, identity)
                 names = {column.name for column in columns if published is None or column.name in published}

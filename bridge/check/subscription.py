@@ -319,7 +319,7 @@ def _target(
             yield failed(name, error)
     if folder is None:
         return
-    of_rows = subscription.mode_of(name) in {"mirror", "history"}
+    of_rows = subscription.mode_of(name) != "changelog"
     finding = check_target(
         name,
         folder,

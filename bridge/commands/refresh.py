@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog import catalog_rows, lock, maintenance, refresh, reset
 from pgbridge.bridge.commands.alter import has_stopped
+from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.publication.definitions import load_optional
 from pgbridge.bridge.publication.published_table import PublishedTable, Unsupported, unsupported_tables
 from pgbridge.bridge.receive.publications import apply_publications
@@ -70,7 +71,7 @@ def ask(
     tables += [None] if not named or gone.intersection(named) else []
     copied = subscription.copy_data if copy_data is None else copy_data
     wanted = [refresh.RefreshRow(number, table, copied) for number, table in enumerate(tables)]
-    keeping = [table for table in known if subscription.mode_of(".".join(table)) != "mirror"]
+    keeping = [table for table in known if subscription.mode_of(".".join(table)) in BEGINNING_ANEW]
     planned = plan([*pending, *wanted], published, subscribed, keeping, refresh.removed(catalog, name))
     lines = _lines(planned, unsupported)
     for owner in failing if not resync else ():

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pgbridge.bridge.config.daemon_tables import Http, Spark
 from pgbridge.bridge.config.explain import explain, toml
-from pgbridge.bridge.config.tables import Alerts, Batch, Table, TargetTables, Workers, names_in, with_schemas
+from pgbridge.bridge.config.tables import Alerts, Batch, Table, TableMode, TargetTables, Workers, names_in, with_schemas
 from pgbridge.bridge.publication import definitions
 from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.runtime.warehouse import (
@@ -75,8 +75,8 @@ class Subscription(BaseModel):
             a Delta table lacks is an error, as for PostgreSQL's subscriber ("strict").
         filter_server: Computes row filters of the definitions that have no exact translation: "publisher", or a libpq
             connection string; None to refuse them.
-        mode: Whether a Delta table has the rows of its published table ("mirror"), a row for each change ("changelog"),
-            or a row for each version of a row ("history").
+        mode: Whether a Delta table has the rows of its published table ("mirror"), and those that were deleted
+            ("soft_deletes"); a row for each change ("changelog"), or for each version of a row ("history").
         tables: The tables that have another mode, a layout of their files or properties, by `schema.table`.
         batch: How large a batch becomes.
         target: What becomes of the Delta tables.
@@ -106,7 +106,7 @@ class Subscription(BaseModel):
     schema_evolution: Literal["evolve", "strict"] = "evolve"
     unrepresentable: Literal["error", "null"] = "error"
     filter_server: str | None = Field(default=None, repr=False)
-    mode: Literal["mirror", "changelog", "history"] = "mirror"
+    mode: TableMode = "mirror"
     tables: dict[str, Table] = Field(default_factory=dict)
     batch: Batch = Field(default_factory=Batch)
     target: TargetTables = Field(default_factory=TargetTables)
@@ -175,7 +175,7 @@ class Subscription(BaseModel):
         """Whether it is of no use without a table; one for logical messages is."""
         return self.messages != "table"
 
-    def mode_of(self, table: str) -> Literal["mirror", "changelog", "history"]:
+    def mode_of(self, table: str) -> TableMode:
         """Return the mode of a table, by its `schema.table`."""
         own = self.tables.get(table)
         return self.mode if own is None or own.mode is None else own.mode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -158,6 +158,13 @@ def with_schemas(tables: Any) -> Any:
     return tables
 
 
+TableMode = Literal["mirror", "changelog", "history", "soft_deletes"]
+"""What a Delta table has of its published table (`Subscription.mode`)."""
+
+BEGINNING_ANEW: Final[frozenset[TableMode]] = frozenset({"changelog", "history"})
+"""The modes of tables that lose what they have beside the published rows when they are copied afresh."""
+
+
 class Table(BaseModel):
     """What one published table has otherwise than its subscription; at least one of the keys.
 
@@ -171,7 +178,7 @@ class Table(BaseModel):
 
     model_config = _STRICT
 
-    mode: Literal["mirror", "changelog", "history"] | None = None
+    mode: TableMode | None = None
     rename: str | None = None
     cluster_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()

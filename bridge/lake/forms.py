@@ -2,7 +2,8 @@
 
 mirror     the published table's columns
 changelog  the change schema (`bridge.batch.change_schema`), with these columns in `old` and `new`
-history    the published table's columns, and those of `VALIDITY`
+history, soft_deletes
+           the published table's columns, and those of `VALIDITY` or of `LAST_VERSION`
 """
 
 from __future__ import annotations
@@ -32,7 +33,26 @@ VALIDITY: Final = (
 """The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
 and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
 
-VALIDITY_NAMES: Final = tuple(name for name, _ in VALIDITY)
+LAST_VERSION: Final = (
+    ("row_changed_lsn", pa.int64()),
+    ("row_deleted_lsn", pa.int64()),
+    ("row_changed_at", pa.timestamp("us", "UTC")),
+    ("row_deleted_at", pa.timestamp("us", "UTC")),
+)
+"""The same for the last version of a row, which soft deletes keep: the commits by which it came and was deleted.
+`row_deleted_at` is NULL also for a row that a copy afresh has not met any more."""
+
+_ADDED: Final[dict[Mode, tuple[tuple[str, pa.DataType], ...]]] = {"history": VALIDITY, "soft_deletes": LAST_VERSION}
+
+
+def added_names(mode: Mode) -> tuple[str, ...]:
+    """The columns that a mode adds to those of the published table; none for a mirror."""
+    return tuple(name for name, _ in _ADDED.get(mode, ()))
+
+
+def valid_rows(mode: Mode, rows: DataFrame) -> DataFrame:
+    """The rows of a Delta table that the published table has; all of a mirror's."""
+    return rows.filter(F.col(added_names(mode)[1]).isNull()) if mode in _ADDED else rows
 
 
 def delta_schema(
@@ -43,14 +63,14 @@ def delta_schema(
     Raises:
         TargetError: A column has the name of one that the mode adds.
     """
-    if mode == "history":
-        if taken := [name for name, _ in fields if name.lower() in VALIDITY_NAMES]:
+    if mode in _ADDED:
+        if taken := [name for name, _ in fields if name.lower() in added_names(mode)]:
             raise TargetError(
-                f'table "{relation}" cannot have a history: its column "{taken[0]}" has the name of one that a '
-                "history adds",
+                f'table "{relation}" cannot have mode = "{mode}": its column "{taken[0]}" has the name of one that '
+                "this mode adds",
                 hint='set mode = "changelog" for the table, or leave the column out by a column list',
             )
-        return spark_schema([*fields, *VALIDITY], variants)
+        return spark_schema([*fields, *_ADDED[mode]], variants)
     if mode == "changelog":
         row = spark_schema(fields, variants)
         return spark_types.StructType(
@@ -59,10 +79,10 @@ def delta_schema(
                 for field in change_schema(())
             ]
         )
-    if mode == "mirror" and _is_history(fields):
+    if mode == "mirror" and (others := _versions_of(fields)):
         raise TargetError(
-            f'table "{relation}" cannot be mirrored: its columns {", ".join(VALIDITY_NAMES)} are those by which '
-            "pgbridge knows a history",
+            f'table "{relation}" cannot be mirrored: its columns {", ".join(added_names(others[0]))} are those by '
+            f'which pgbridge knows a table of mode = "{others[0]}"',
             hint='set mode = "changelog" for the table, or leave one of them out by a column list',
         )
     return spark_schema(fields, variants)
@@ -98,19 +118,20 @@ def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetS
             raise _of_another_mode(mode, path)
         return target_schema_of(image)
     fields = target_schema_of(schema)
-    is_history = _is_history([(field.name, field.arrow) for field in fields])
-    if is_history != (mode == "history"):
+    versions = _versions_of([(field.name, field.arrow) for field in fields])
+    if mode not in versions if mode in _ADDED else versions:
         raise _of_another_mode(mode, path)
-    return tuple(field for field in fields if field.name not in VALIDITY_NAMES) if is_history else fields
+    return tuple(field for field in fields if field.name not in added_names(mode))
 
 
-def _is_history(fields: Sequence[tuple[str, pa.DataType]]) -> bool:
-    return sorted(field for field in fields if field[0] in VALIDITY_NAMES) == sorted(VALIDITY)
+def _versions_of(fields: Collection[tuple[str, pa.DataType | None]]) -> list[Mode]:
+    """The modes whose added columns are all among these."""
+    return [mode for mode, added in _ADDED.items() if set(added).issubset(fields)]
 
 
 def _of_another_mode(mode: Mode, path: str) -> TargetError:
     return TargetError(
-        f'the Delta table at {path} is no {mode}, which mode = "{mode}" needs',
+        f'the Delta table at {path} does not have the columns of mode = "{mode}"',
         hint="move it away and have the table copied afresh: pgbridge refresh SUB --resync TABLE; or put the mode back",
     )
 
@@ -118,13 +139,14 @@ def _of_another_mode(mode: Mode, path: str) -> TargetError:
 def copied_rows_as(mode: Mode, rows: DataFrame, snapshot_lsn: int) -> DataFrame:
     """Rows of an initial copy in the columns of a Delta table.
 
-    In a changelog each is an INSERT, in a history a version, as of the LSN just before the snapshot's: whatever the
-    stream brings comes after.
+    In a changelog each is an INSERT, with a history or soft deletes a version, as of the LSN just before the
+    snapshot's: whatever the stream brings comes after.
     """
     lsn = F.lit(snapshot_lsn - 1).cast("bigint")
-    if mode == "history":
-        nothing = [F.lit(None).cast(spark_type(arrow)).alias(name) for name, arrow in VALIDITY[1:]]
-        return rows.select("*", lsn.alias(VALIDITY[0][0]), *nothing)
+    if mode in _ADDED:
+        (changed_lsn, _), *others = _ADDED[mode]
+        nothing = [F.lit(None).cast(spark_type(arrow)).alias(name) for name, arrow in others]
+        return rows.select("*", lsn.alias(changed_lsn), *nothing)
     if mode == "changelog":
         row = F.struct(*(F.col(quoted(name)).alias(name) for name in rows.columns))
         values = {

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
+from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE
 from pgbridge.bridge.lake.table_position import history_of
@@ -284,7 +285,7 @@ class _Recovery:
     def _without(self, rel: RelRow, prepared: Sequence[PreparedRow]) -> str:
         """What becomes of a table that changes of prepared transactions are lost for."""
         gids = ", ".join(f'"{row.gid}"' for row in prepared)
-        if self._subscription.mode_of(rel.qualified_name) == "mirror":
+        if self._subscription.mode_of(rel.qualified_name) not in BEGINNING_ANEW:
             return f"copied again, once prepared transactions have ended: {gids}"
         hint = f"once they have ended, copy the table afresh: {remedies.resync(self._name, rel.qualified_name)}"
         return f"changes of prepared transactions are lost: {gids}{errors.HINT}{hint}"
@@ -342,7 +343,7 @@ class _Recovery:
                 refresh.begin_anew(catalog, name)
             for rel in self._changed_by(prepared, known):
                 table = (rel.namespace, rel.name)
-                if self._subscription.mode_of(rel.qualified_name) == "mirror":
+                if self._subscription.mode_of(rel.qualified_name) not in BEGINNING_ANEW:
                     refresh.copy_afresh(catalog, name, table)
                 else:
                     refresh.have_wait(catalog, name, [table], self._without(rel, prepared), time.time())

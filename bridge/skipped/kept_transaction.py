@@ -276,9 +276,9 @@ def _refusal(batch: Batch) -> str | None:
     for changes in batch.tables:
         if changes.target.mode == "handler":
             return "a function gets the changes, which is not called out of turn"
-        if changes.target.mode == "history":
+        if changes.target.versioned:
             name = changes.target.qualified_name
-            return f'table "{name}" is a history, which has the versions of later transactions already'
+            return f'the rows of table "{name}" have versions, and those of later transactions are there already'
     return None
 
 

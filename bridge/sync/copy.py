@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from pgbridge.bridge.lake import schema, source
 from pgbridge.bridge.lake.commit import plan, sessions
+from pgbridge.bridge.lake.commit.history_mode import with_deleted_rows
 from pgbridge.bridge.lake.forms import copied_rows_as
 from pgbridge.bridge.lake.retry import retry_commit
 from pgbridge.bridge.lake.writes import overwrite_rows
@@ -84,10 +85,14 @@ def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
         TargetBusy: Other writers were in the way.
         PySparkException: Spark cannot read them, or not commit.
     """
-    with copied_rows(context.spark, copy.spec, copy.lock.table_bytes, context.stopping) as rows:
+    lsn = copy.snapshot.consistent_point
+    with copied_rows(context.spark, copy.spec, copy.lock.table_bytes, context.stopping) as read:
+        rows = copied_rows_as(copy.mode, schema.stored_rows(read, copy.variants), lsn)
+        if copy.mode == "soft_deletes":
+            rows = with_deleted_rows(rows, copy.rel.path, copy.spec.key, lsn)
         replaced = partial(
             overwrite_rows,
-            copied_rows_as(copy.mode, schema.stored_rows(rows, copy.variants), copy.snapshot.consistent_point),
+            rows,
             copy.rel.path,
             stamp,
             columns_too=copy.columns_too,

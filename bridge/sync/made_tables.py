@@ -91,7 +91,7 @@ def layout_after_copy(
     log: FilteringBoundLogger,
 ) -> warehouse.Layout:
     """The layout of a Delta table that exists, once a copy has replaced its columns. What it loses is logged."""
-    kept = kept_layout(layout, made, forms.VALIDITY_NAMES if mode == "history" else ())
+    kept = kept_layout(layout, made, forms.added_names(mode))
     if lost := sorted(set(layout.columns) - set(kept.columns)):
         what = f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more"
         log.warning(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog import catalog_rows, refresh
+from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.protocol.lsn import INVALID
 
@@ -144,7 +145,7 @@ class Refresh:
             publisher: Gives the types of tables that are not copied.
         """
         rels = {(rel.namespace, rel.name): rel for rel in self._rels()}
-        keeping = [name for name in {**rels, **tables} if self._mode_of(".".join(name)) != "mirror"]
+        keeping = [name for name in {**rels, **tables} if self._mode_of(".".join(name)) in BEGINNING_ANEW]
         formerly = refresh.removed(self._catalog, self._name)
         named = _named(asked)
         planned = plan(asked, tables, rels, keeping, formerly)

@@ -254,14 +254,15 @@ class TableSync:
         types = publisher.types(column.type_oid for column in table.columns)
         existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
+        mode = self._subscription.mode_of(rel.qualified_name)
         try:
             _, columns = self._target(rel, table, types, exists=existed)
         except errors.TargetError as error:
-            if rel.state != "d" or not existed or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
+            replaces = rel.state == "d" and existed and mode != "soft_deletes"  # deleted rows are nowhere else
+            if not replaces or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
-        name, mode = self._subscription.name, self._subscription.mode_of(rel.qualified_name)
-        layout = self._subscription.layout_of(rel.qualified_name)
+        name, layout = self._subscription.name, self._subscription.layout_of(rel.qualified_name)
         if existed:
             self.check_copied_to(rel)
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))

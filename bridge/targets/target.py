@@ -163,9 +163,9 @@ class TargetField(NamedTuple):
 TargetSchema = tuple[TargetField, ...]
 """The columns of a Delta table, in their order."""
 
-Mode = Literal["mirror", "changelog", "history", "handler"]
+Mode = Literal["mirror", "changelog", "history", "soft_deletes", "handler"]
 """The use of a table's changes: rows that equal the published table's, a row for each change, a row for each version
-of a row; or they are handed to a function."""
+of a row, the last version of each row, also of deleted ones; or they are handed to a function."""
 
 
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
@@ -216,6 +216,11 @@ class Target:
     def every_change(self) -> bool:
         """Whether every change is kept, in order, with its position in the stream and both images."""
         return self.mode != "mirror"
+
+    @property
+    def versioned(self) -> bool:
+        """Whether its rows have the LSNs of the commits from which on and until which they are valid."""
+        return self.mode in {"history", "soft_deletes"}
 
     @property
     def qualified_name(self) -> str:

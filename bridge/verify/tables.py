@@ -233,7 +233,7 @@ class VerifiedTable:
         declarations: The types of the columns as SQL, by name.
         left_out: Columns that are not compared: VARIANT does not keep a document's text.
         hash: The hash of its rows.
-        mode: The Delta table's mode. Of a history, the versions that are valid are compared.
+        mode: The Delta table's mode. Of rows that have versions, those that are valid are compared.
         lsn: As of which the Delta table is read: later than the other tables if it has more of the stream.
     """
 

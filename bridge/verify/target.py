@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from pgbridge.bridge.lake import location, retry
+from pgbridge.bridge.lake import forms, location, retry
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.lake.source import as_frame
@@ -65,7 +65,7 @@ class TargetVersion:
         rows = location.read_table(self.spark, self.table.path, version=self.version)
         if self.part is not None and (of_part := self.part.target_condition):
             rows = rows.filter(of_part)
-        return rows.filter("valid_to_lsn IS NULL") if self.table.mode == "history" else rows
+        return forms.valid_rows(self.table.mode, rows)
 
     def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:
         named = [
@@ -180,7 +180,7 @@ def repair(
     """
     table = target.table
     if table.mode != "mirror":
-        raise VerifyError(f'table "{table.relation}" has a {table.mode}, of which single versions are not repaired')
+        raise VerifyError(f'single rows of table "{table.relation}" are not repaired: its mode is "{table.mode}"')
     if table.left_out:
         raise VerifyError(f'column "{table.left_out[0]}" of table "{table.relation}" is not compared, so not repaired')
     if not table.keyed:

@@ -6,17 +6,20 @@ import json
 from contextlib import closing
 
 import pytest
+from pyspark.sql import Window, functions as F
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
+from pgbridge.bridge.catalog.refresh import copy_afresh
+from pgbridge.bridge.lake.forms import added_names
 from pgbridge.bridge.runtime.errors import ApplyError, TargetError
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.oracle.delta import differences
-from tests.oracle.replayed import as_of, mirrored, replayed
+from tests.oracle.replayed import as_of, counted, mirrored, replayed
 from tests.oracle.test_schema_change import BEFORE, COMES_AND_GOES, IN_LATER_BATCHES, IN_ONE_TRANSACTION, T, U
 from tests.oracle.workload import KEYS, OPERATIONS as USUAL, TABLES, Operation, Workload
 
-MODES = ("mirror", "changelog", "history")
+MODES = ("mirror", "changelog", "history", "soft_deletes")
 POINTS = ("batch_begun", "table_begun", "table_committed", "batch_committed", "before_confirm")
 FROM_HERE = 1 << 62
 
@@ -43,7 +46,7 @@ def modes(publisher, pipeline, tmp_path):
 
 def assert_equal_at_every_version(spark, modes, table, key, *, every=1):
     """At each LSN where the mirror has a version."""
-    mirror, changelog, history = (modes[mode] for mode in MODES)
+    mirror, changelog, history, soft_deletes = (modes[mode] for mode in MODES)
     looked_at = 0
     copied_lsn = max(rel.lsn for bridge in modes.values() for rel in bridge.catalog.rels(bridge.subscription.name))
     versions: dict[int, int] = {}  # the last one of each batch: those before it may be of its alterations
@@ -56,7 +59,29 @@ def assert_equal_at_every_version(spark, modes, table, key, *, every=1):
         assert replayed(spark, changelog.path(table), key, lsn) == expected, (table, version)
         assert as_of(spark, history.path(table), lsn) == expected, (table, version)
         looked_at += 1
+    if key:
+        assert_last_versions(spark, soft_deletes.path(table), history.path(table), key)
     return looked_at
+
+
+def assert_last_versions(spark, soft_deletes, history, key):
+    """Soft deletes are the last version of each key in the history, whether it is valid or has ended.
+
+    The LSNs of versions that came with the copies are not compared: each mode may have a copy of its own.
+    """
+    of_key = Window.partitionBy(*key).orderBy(F.col("valid_from_lsn").desc())
+    versions = spark.read.format("delta").load(history).withColumn("number", F.row_number().over(of_key))
+    last = versions.filter("number = 1").drop("number")
+    renamed = last.withColumnsRenamed(dict(zip(added_names("history"), added_names("soft_deletes"), strict=True)))
+    made, expected = (
+        counted(
+            frame.withColumn("row_changed_lsn", F.expr("if(row_changed_at IS NULL, 0, row_changed_lsn)"))
+            .toArrow()
+            .to_pylist()
+        )
+        for frame in (spark.read.format("delta").load(soft_deletes), renamed)
+    )
+    assert made == expected
 
 
 def truncate(workload, connection):
@@ -89,7 +114,7 @@ def test_random_workload_under_faults(spark, publisher, modes, streaming, lives)
         for steps, points in lives:
             workload.step(steps)
             modes["mirror"].catch_up()
-            for mode in ("changelog", "history"):
+            for mode in MODES[1:]:
                 for point in points:
                     with failing(Cut(), point), pytest.raises(Cut):
                         modes[mode].catch_up()
@@ -127,6 +152,7 @@ def test_schema_changes(spark, publisher, modes):
         expected = mirrored(spark, modes["mirror"].path(table))
         assert replayed(spark, modes["changelog"].path(table), ["id"], FROM_HERE) == expected
         assert as_of(spark, modes["history"].path(table), FROM_HERE) == expected
+        assert_last_versions(spark, modes["soft_deletes"].path(table), modes["history"].path(table), ["id"])
 
 
 class OfMode:
@@ -196,6 +222,7 @@ def test_large_values_move_with_keys(spark, publisher, pipeline):
     expected = mirrored(spark, modes["mirror"].path("t"))
     assert replayed(spark, modes["changelog"].path("t"), ["id"], FROM_HERE) == expected
     assert as_of(spark, modes["history"].path("t"), FROM_HERE) == expected
+    assert_last_versions(spark, modes["soft_deletes"].path("t"), modes["history"].path("t"), ["id"])
     altered = spark.read.format("delta").load(modes["history"].path("t"))
     assert altered.filter("c IS DISTINCT FROM if(id = 60, 8, 7)").count() == 0
 
@@ -231,7 +258,7 @@ def test_filters_partitions_and_a_mode_for_one_table(spark, publisher, pipeline,
 
 def test_what_cannot_be(spark, publisher, pipeline):
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, valid_to text); CREATE PUBLICATION pub FOR TABLE t")
-    with pytest.raises(TargetError, match='cannot have a history: its column "valid_to"'):
+    with pytest.raises(TargetError, match='cannot have mode = "history": its column "valid_to"'):
         pipeline(mode="history").catch_up()
     publisher.execute(
         "ALTER TABLE t RENAME valid_to TO note; CREATE TABLE bag (a int); CREATE PUBLICATION bags FOR TABLE bag"
@@ -255,5 +282,61 @@ def test_what_cannot_be(spark, publisher, pipeline):
         bridge.catch_up()
     assert 'mode = "changelog"' in caught.value.hint
     bridge.subscription = bridge.subscription.model_copy(update={"mode": "changelog"})
-    with pytest.raises(TargetError, match="is no changelog"):
+    with pytest.raises(TargetError, match='not have the columns of mode = "changelog"'):
         bridge.catch_up()
+
+
+def test_soft_deletes_stay_when_the_table_is_copied_afresh(spark, publisher, pipeline):
+    """Rows that the copy does not meet any more were deleted, and rows that are back have no mark."""
+    publisher.execute(
+        "CREATE TABLE t (id int, part text, note text, PRIMARY KEY (id, part)); CREATE TABLE bag (a int);"
+        "INSERT INTO t SELECT g, 'p', 'first' FROM generate_series(1, 6) g; INSERT INTO bag VALUES (1), (2), (2);"
+        "CREATE PUBLICATION pub FOR TABLE t, bag"
+    )
+    bridge = pipeline(mode="soft_deletes")
+    bridge.catch_up()
+    path = bridge.path("t")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (mine string)").collect()
+    spark.sql(f"UPDATE delta.`{path}` SET mine = 'of ' || id").collect()
+    publisher.execute("DELETE FROM t WHERE id IN (1, 2); UPDATE t SET note = 'second' WHERE id = 3; TRUNCATE bag")
+    bridge.catch_up()
+
+    def rows():
+        names = "id", "note", "mine", "deleted", "dated"
+        frame = spark.read.format("delta").load(path).orderBy("id")
+        marks = "row_deleted_lsn IS NOT NULL AS deleted", "row_deleted_at IS NOT NULL AS dated"
+        return [tuple(row[name] for name in names) for row in frame.selectExpr(*names[:3], *marks).collect()]
+
+    first = [(1, "first", "of 1", True, True), (2, "first", "of 2", True, True), (3, "second", "of 3", False, False)]
+    assert rows() == [*first, *((n, "first", f"of {n}", False, False) for n in (4, 5, 6))]
+    assert [row["row_deleted_lsn"] is None for row in bridge.rows("bag")] == [False] * 3
+    publisher.execute("INSERT INTO t VALUES (1, 'p', 'back'); DELETE FROM t WHERE id = 4; INSERT INTO bag VALUES (3)")
+    for table in ("t", "bag"):
+        copy_afresh(bridge.catalog, bridge.subscription.name, ("public", table))
+    bridge.catch_up()
+    assert rows() == [
+        (1, "back", None, False, False),
+        (2, "first", "of 2", True, True),
+        (3, "second", None, False, False),
+        (4, "first", "of 4", True, False),
+        *((n, "first", None, False, False) for n in (5, 6)),
+    ], "a copy replaces the rows, and what only the Delta table had of them, as in a mirror"
+    assert sorted((row["a"], row["row_deleted_lsn"] is None) for row in bridge.rows("bag")) == [
+        (1, False), (2, False), (2, False), (3, True),
+    ]  # fmt: skip
+    publisher.execute("DELETE FROM t WHERE id = 5; INSERT INTO t VALUES (4, 'p', 'again')")
+    bridge.catch_up()
+    assert [(row[0], row[3]) for row in rows()] == [
+        (1, False),
+        (2, True),
+        (3, False),
+        (4, False),
+        (5, True),
+        (6, False),
+    ]
+    # no copy can keep deleted rows in columns that are not there any more
+    publisher.execute("ALTER TABLE t ALTER note TYPE int USING 7")
+    copy_afresh(bridge.catalog, bridge.subscription.name, ("public", "t"))
+    with pytest.raises(TargetError, match='column "note" of target "public.t" is string'):
+        bridge.catch_up()
+    assert len(rows()) == 6

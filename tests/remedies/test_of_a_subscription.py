@@ -161,7 +161,7 @@ def test_a_history_without_a_key(publisher, tmp_path):
         publisher.execute("UPDATE t SET v = 'b'")
         with pytest.raises(ApplyError, match="no key to find its rows by") as caught:
             pipeline.catch_up()
-        assert caught.value.hint.startswith("a history needs a primary key, or a replica identity by an index; or set")
+        assert caught.value.hint.startswith("its mode needs a primary key, or a replica identity by an index; or set")
         publisher.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
         type_in(pipeline, caught.value.hint.rpartition(": ")[2])
         pipeline.catch_up()

@@ -128,7 +128,7 @@ def test_modes_that_a_table_cannot_have():
         assert delta_schema(changed, fields, "public.t").fields
         left_out = [field for field in fields if field[0] != fields[-1][0]]
         assert delta_schema(mode, left_out, "public.t").fields
-    with pytest.raises(TargetError, match="is no mirror") as caught:
+    with pytest.raises(TargetError, match='not have the columns of mode = "mirror"') as caught:
         row_schema("mirror", history, "/lake/t")
     assert caught.value.hint.endswith("or put the mode back")
     assert [field.name for field in row_schema("history", history, "/lake/t")] == ["id"]

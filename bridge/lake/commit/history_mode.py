@@ -1,4 +1,4 @@
-"""Commits a table's changes to its history (SCD type 2): a row for each version of a row, in one MERGE.
+"""Commits a table's changes as versions of rows in one MERGE: all of them (SCD type 2), or the last of each row.
 
 A change becomes an event of its key; a key change becomes two, the end of the old key and the beginning of the new one.
 The target's valid version of each key comes before all events. Of the events of one transaction only the last state
@@ -9,6 +9,9 @@ change that is a version of the old key.
 
 An UPDATE of a row that the target does not have is left out, as in the mirror. An INSERT of a row that it has ends the
 version that was valid: conflicts are not detected.
+
+Soft deletes keep of all these versions the last of each key, whether it is valid or has ended. So which rows there are
+does not depend on how transactions were batched.
 """
 
 from __future__ import annotations
@@ -31,20 +34,19 @@ if TYPE_CHECKING:
 
     from pgbridge.bridge.batch.batch import TableChanges
     from pgbridge.bridge.targets.filled import Filling
-    from pgbridge.bridge.targets.target import TargetColumn
+    from pgbridge.bridge.targets.target import Mode, Target, TargetColumn
 
 _THERE, _BEGIN, _CHANGE, _END = range(4)
 """The kinds of events: the target has the row; it begins, changes, or ends."""
 
 _BEFORE_ALL: Final = -1
-_FROM_LSN, _TO_LSN, _FROM, _TO = (name for name, _ in forms.VALIDITY)
 
 
 def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
-    """Commit one table's changes to its history.
+    """Commit one table's changes as versions.
 
     Args:
-        changes: Changes of a target in the mode "history". Without a key they are INSERTs and TRUNCATEs.
+        changes: Changes of a target whose rows have versions. Without a key they are INSERTs and TRUNCATEs.
 
     Raises:
         PySparkException, Py4JError: The commit failed (see `bridge.lake`).
@@ -55,7 +57,7 @@ def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
     frame = schema.stored_changes(source.as_frame(spark, changes.changes), columns)
     if any(field.filled == "default" for field in changes.target.schema):
         frame = _with_defaults(frame, columns, location.filled_of(spark, changes.target.path))
-    table = _History(spark, changes.target.path, columns, key, frame)
+    table = _Versions(spark, changes.target, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))
     moves = changes.needs_fold and bool(table.toast)
@@ -93,8 +95,8 @@ def _may_truncate(changes: TableChanges) -> bool:
     return bool(pc.any(pc.equal(changes.changes["op"], TRUNCATE), min_count=0).as_py())
 
 
-class _History:
-    """A history and the changes to it.
+class _Versions:
+    """A table of versions and the changes to it.
 
     Args:
         key: Positions of the key's columns; without any, each change is a row of its own.
@@ -104,9 +106,16 @@ class _History:
     """
 
     def __init__(
-        self, spark: SparkSession, path: str, columns: tuple[TargetColumn, ...], key: tuple[int, ...], frame: DataFrame
+        self,
+        spark: SparkSession,
+        target: Target,
+        columns: tuple[TargetColumn, ...],
+        key: tuple[int, ...],
+        frame: DataFrame,
     ) -> None:
-        self.path = path
+        self.path = target.path
+        self._mode: Mode = target.mode
+        self._added = forms.added_names(target.mode)
         self.toast = [i for i in range(len(columns)) if f"unchanged_{i}" in frame.columns]
         self._spark = spark
         self._columns = columns
@@ -171,7 +180,7 @@ class _History:
 
     def _there(self, keys: DataFrame) -> DataFrame:
         """The valid versions of these keys, each as the event before all others."""
-        table = location.read_table(self._spark, self.path).filter(F.col(_TO_LSN).isNull())
+        table = forms.valid_rows(self._mode, location.read_table(self._spark, self.path))
         names = [quoted(column.name) for column in self._columns]
         values = []
         for i, name in enumerate(names):
@@ -253,6 +262,7 @@ class _History:
         latest = F.row_number().over(Window.partitionBy(*self._keys, "commit_lsn").orderBy(F.col("at").desc()))
         states = events.withColumn("latest", latest).filter("latest = 1")
         order = Window.partitionBy(*self._keys).orderBy("commit_lsn")
+        from_lsn, to_lsn, from_, to = self._added
         chained = states.select(
             *self._keys,
             F.col("kind"),
@@ -260,19 +270,27 @@ class _History:
                 F.col(f"known_{i}.value" if i in self.toast else f"new_{i}").alias(f"new_{i}")
                 for i in range(len(self._columns))
             ),
-            F.col("commit_lsn").alias(_FROM_LSN),
-            F.lead("commit_lsn").over(order).alias(_TO_LSN),
-            F.col("commit_time").alias(_FROM),
-            F.lead("commit_time").over(order).alias(_TO),
+            F.col("commit_lsn").alias(from_lsn),
+            F.lead("commit_lsn").over(order).alias(to_lsn),
+            F.col("commit_time").alias(from_),
+            F.lead("commit_time").over(order).alias(to),
         )
         close = F.col("kind") == _THERE
-        counts = F.col("kind").isin(_BEGIN, _CHANGE) | (close & F.col(_TO_LSN).isNotNull())
-        return chained.filter(counts).withColumn("close", close).drop("kind")
+        counts = F.col("kind").isin(_BEGIN, _CHANGE) | (close & F.col(to_lsn).isNotNull())
+        versions = chained.filter(counts).withColumn("close", close).drop("kind")
+        if not self._last_only:
+            return versions
+        last = F.row_number().over(Window.partitionBy(*self._keys).orderBy(F.col(from_lsn).desc()))
+        return versions.withColumn("last", last).filter("last = 1").drop("last")
+
+    @property
+    def _last_only(self) -> bool:
+        return self._mode == "soft_deletes" and bool(self._key)
 
     def inserted(self) -> list[Column]:
         """The columns of new rows, as the table has them."""
         values = [F.col(f"new_{i}").alias(column.name) for i, column in enumerate(self._columns)]
-        return [*values, *(F.col(name) for name, _ in forms.VALIDITY)]
+        return [*values, *map(F.col, self._added)]
 
     def statement(self, view: str, truncate: tuple[int, int] | None) -> str:
         """The MERGE statement.
@@ -280,19 +298,49 @@ class _History:
         Args:
             truncate: The first TRUNCATE, which ends the versions of all other keys: its commit LSN and time.
         """
+        _, to_lsn, _, to = self._added
         names = [quoted(column.name) for column in self._columns]
-        same_key = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
-        condition = " AND ".join(["s.close", f"t.{_TO_LSN} IS NULL", *same_key])
-        columns = ", ".join([*names, *(name for name, _ in forms.VALIDITY)])
-        values = ", ".join([*(f"s.new_{i}" for i in range(len(names))), *(f"s.{name}" for name, _ in forms.VALIDITY)])
-        clauses = [
-            f"WHEN MATCHED THEN UPDATE SET t.{_TO_LSN} = s.{_TO_LSN}, t.{_TO} = s.{_TO}",
-            f"WHEN NOT MATCHED AND NOT s.close THEN INSERT ({columns}) VALUES ({values})",
-        ]
+        matching = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
+        values = dict(zip(names, (f"s.new_{i}" for i in range(len(names))), strict=True))
+        values |= {name: f"s.{name}" for name in self._added}
+        clauses = [f"WHEN MATCHED THEN UPDATE SET t.{to_lsn} = s.{to_lsn}, t.{to} = s.{to}"]
+        if self._last_only:
+            # whatever row the key has, also a deleted one, has its last version in place of it
+            clauses[0] = clauses[0].replace("MATCHED", "MATCHED AND s.close")
+            clauses.append(f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = {v}' for n, v in values.items())}")
+        else:
+            matching += ["s.close", f"t.{to_lsn} IS NULL"]
+        clauses.append(
+            f"WHEN NOT MATCHED AND NOT s.close THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+        )
         if truncate is not None:
             lsn, time_us = truncate
             clauses.append(
-                f"WHEN NOT MATCHED BY SOURCE AND t.{_TO_LSN} IS NULL "
-                f"THEN UPDATE SET t.{_TO_LSN} = {lsn}, t.{_TO} = TIMESTAMP_MICROS({time_us})"
+                f"WHEN NOT MATCHED BY SOURCE AND t.{to_lsn} IS NULL "
+                f"THEN UPDATE SET t.{to_lsn} = {lsn}, t.{to} = TIMESTAMP_MICROS({time_us})"
             )
+        condition = " AND ".join(matching)
         return f"MERGE INTO {sql_name(self.path)} AS t USING {view} AS s ON {condition} {' '.join(clauses)}"
+
+
+def with_deleted_rows(rows: DataFrame, path: str, key: Sequence[str], snapshot_lsn: int) -> DataFrame:
+    """The rows of a copy into a table of soft deletes, with those that are deleted there or must have been by now.
+
+    Args:
+        rows: As `forms.copied_rows_as` gives them. They are read once.
+        key: The key's columns. Without any, the rows that are there are replaced, and only deleted ones stay.
+        snapshot_lsn: The rows that the copy lacks were deleted before it.
+    """
+    spark, names = rows.sparkSession, rows.columns
+    _, to_lsn, _, _ = forms.added_names("soft_deletes")
+    rows = source.checkpointed(rows)
+    there = location.read_table(spark, path)
+    # columns that only the table has: deleted rows keep their values, Delta computes those of the other kinds
+    own = {
+        name: F.expr(filling.default or "NULL").cast(there.schema[name].dataType)
+        for name, filling in location.filled_of(spark, path).items()
+        if name not in names and filling.how in {"null", "default"}
+    }
+    left = there.join(rows, list(key), "left_anti") if key else there.filter(F.col(to_lsn).isNotNull())
+    kept = left.withColumn(to_lsn, F.coalesce(F.col(to_lsn), F.lit(snapshot_lsn - 1).cast("bigint")))
+    return rows.withColumns(own).unionByName(kept.select([quoted(name) for name in (*names, *own)]))

@@ -58,7 +58,7 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
         ('rename = "pgbridge.commits"', '"pgbridge" is where pgbridge keeps tables of its own'),
         ('rename = "PGBridge.commits"', '"PGBridge" is where pgbridge keeps tables of its own'),
         ('rename = "lake.pgbridge_commits"', "begins as the names of pgbridge's own tables"),
-        ('mode = "mirrored"', 'allowed values: "mirror", "changelog" or "history"'),
+        ('mode = "mirrored"', 'allowed values: "mirror", "changelog", "history" or "soft_deletes"'),
     ],
 )
 def test_mistakes_are_named_with_their_place(read, keys, message):

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import types as spark_types
 
 from pgbridge.bridge.lake.ddl import create_table
-from pgbridge.bridge.lake.forms import VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
+from pgbridge.bridge.lake.forms import LAST_VERSION, VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
@@ -21,7 +21,7 @@ OIDS = {"id": 23, "region": 25, "many": 1007, "own_type": 99999}
 COLUMNS = [TargetColumn(name, resolve(oid, -1, BUILTIN)) for name, oid in OIDS.items()]
 
 
-@pytest.mark.parametrize("mode", ["mirror", "changelog", "history"])
+@pytest.mark.parametrize("mode", ["mirror", "changelog", "history", "soft_deletes"])
 def test_there_and_back(mode):
     made = delta_schema(mode, FIELDS, "public.t")
     assert [(field.name, field.arrow) for field in row_schema(mode, made, "/t")] == FIELDS
@@ -35,10 +35,14 @@ def test_there_and_back(mode):
         ("history", "mirror"),
         ("history", "changelog"),
         ("mirror", "history"),
+        ("mirror", "soft_deletes"),
+        ("history", "soft_deletes"),
+        ("soft_deletes", "history"),
+        ("soft_deletes", "mirror"),
     ],
 )
 def test_of_another_mode(mode, of):
-    with pytest.raises(TargetError, match=f"/t is no {mode}"):
+    with pytest.raises(TargetError, match=f'/t does not have the columns of mode = "{mode}"'):
         row_schema(mode, delta_schema(of, FIELDS, "public.t"), "/t")
 
 
@@ -49,26 +53,30 @@ def test_images_that_are_no_rows():
             for f in delta_schema("changelog", FIELDS, "t").fields
         ]
     )
-    with pytest.raises(TargetError, match="is no changelog"):
+    with pytest.raises(TargetError, match='not have the columns of mode = "changelog"'):
         row_schema("changelog", broken, "/t")
 
 
-def test_a_name_that_a_history_adds():
-    with pytest.raises(TargetError, match='its column "VALID_TO"'):
-        delta_schema("history", [("VALID_TO", pa.int32())], "public.t")
+@pytest.mark.parametrize(("mode", "column"), [("history", "VALID_TO"), ("soft_deletes", "Row_Deleted_at")])
+def test_a_name_that_a_mode_adds(mode, column):
+    with pytest.raises(TargetError, match=f'cannot have mode = "{mode}": its column "{column}"'):
+        delta_schema(mode, [(column, pa.int32())], "public.t")
 
 
-def test_a_mirror_that_would_look_like_a_history():
-    """It is refused before it is made, not at the next start. Some of the columns alone are no history."""
-    fields = [("id", pa.int32()), *VALIDITY]
-    with pytest.raises(TargetError, match="cannot be mirrored: its columns valid_from_lsn,"):
+@pytest.mark.parametrize("added", [VALIDITY, LAST_VERSION])
+def test_a_mirror_that_would_look_like_a_table_of_versions(added):
+    """It is refused before it is made, not at the next start. Some of the columns alone are none."""
+    fields = [("id", pa.int32()), *added]
+    with pytest.raises(TargetError, match=f"cannot be mirrored: its columns {added[0][0]},"):
         delta_schema("mirror", fields, "public.t")
     made = delta_schema("mirror", fields[:-1], "public.t")
     assert [field.name for field in row_schema("mirror", made, "/t")] == [name for name, _ in fields[:-1]]
 
 
-@pytest.mark.parametrize("mode", ["changelog", "history"])
-def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode):
+@pytest.mark.parametrize(
+    ("mode", "lsn"), [("changelog", "commit_lsn"), ("history", "valid_from_lsn"), ("soft_deletes", "row_changed_lsn")]
+)
+def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode, lsn):
     """Names that Parquet does not allow, in a struct too."""
     path = str(tmp_path / "t")
     made = delta_schema(mode, FIELDS, "public.t")
@@ -79,7 +87,7 @@ def test_copied_rows_have_the_tables_columns(spark, tmp_path, mode):
     (row,) = spark.read.format("delta").load(path).collect()
     image = row["new"] if mode == "changelog" else row
     assert (image["id"], image["a b"].isoformat(), str(image["m"])) == (1, "2026-01-01T00:00:00", "1.50")
-    assert row["commit_lsn" if mode == "changelog" else "valid_from_lsn"] == 99
+    assert row[lsn] == 99
     assert schema_of(spark, path) == made
 
 

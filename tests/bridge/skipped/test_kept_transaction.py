@@ -180,7 +180,11 @@ def test_what_sparks_filters_have_let_pass_or_why_they_fail(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "refused"),
     [
-        ("history", 'table "public.t" is a history, which has the versions of later transactions already'),
+        ("history", 'the rows of table "public.t" have versions, and those of later transactions are there already'),
+        (
+            "soft_deletes",
+            'the rows of table "public.t" have versions, and those of later transactions are there already',
+        ),
         ("handler", "a function gets the changes, which is not called out of turn"),
     ],
 )
