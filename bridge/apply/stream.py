@@ -366,7 +366,7 @@ def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> De
         attributes=partial(published.publisher.attributes, slot_name=subscription.slot_name),
         types=published.types,
         warn=events.schema_differs,
-        variant=subscription.target.jsonb == "variant",
+        parsed=subscription.target.parsed,
         unrepresentable=subscription.unrepresentable,
     )
 

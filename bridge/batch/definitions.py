@@ -153,7 +153,10 @@ class Definitions:
                 plan = self._tracker.plan(relation, types, target, replicated=published, key=key, xid=xid)
                 columns, alterations = plan.columns, plan.alterations
                 collector.alter(alterations)
-            types = [replace(type_, place=column.type.place) for type_, column in zip(types, columns, strict=True)]
+            types = [
+                replace(type_.parsed_for(column.type.arrow), place=column.type.place)
+                for type_, column in zip(types, columns, strict=True)
+            ]
             if target.mode not in {"changelog", "handler"}:
                 identity = [columns[k] for k in key_of(relation, subscribed)]
                 _check_key(target, identity)

@@ -34,7 +34,7 @@ from pgbridge.bridge.sync import made_tables, start
 from pgbridge.bridge.sync.catalog_look import CatalogLook
 from pgbridge.bridge.sync.server_check import refused_by
 from pgbridge.bridge.targets.location import table_location
-from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -177,7 +177,7 @@ def _publications(
     yield from check_tables(
         tables,
         read_privileges(publisher.connection, [table.relid for table in tables]),
-        {table.qualified_name: _as_text(table, types) for table in tables},
+        {table.qualified_name: _as_text(subscription, table, types) for table in tables},
         role=facts.role,
         place_of=partial(_place_of_new, subscription, known.tables(subscription.name)),
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
@@ -257,14 +257,11 @@ def _definitions(subscription: Subscription, applied: Applied, types: dict[int, 
                 yield failed(f"row filter of {entry.target.qualified_name}", error)
 
 
-def _as_text(table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
-    """Return the columns that become strings of PostgreSQL's text output, with their types' names."""
-    names = []
-    for column in table.columns:
-        kind = resolve(column.type_oid, column.typmod, types)
-        if kind.arrow == pa.string() and kind.base_oid not in _TEXT_OIDS:
-            names.append(column.name)
-    return names
+def _as_text(subscription: Subscription, table: PublishedTable, types: dict[int, TypeInfo]) -> list[str]:
+    """Return the columns that become strings of PostgreSQL's text output."""
+    columns = made_tables.new_columns(table, types, subscription.target.parsed)
+    strings = [column for column in columns if column.type.arrow == pa.string() and column.type.place is Place.COLUMN]
+    return [column.name for column in strings if column.type.base_oid not in _TEXT_OIDS]
 
 
 def _targets(
@@ -313,7 +310,7 @@ def _target(
     name, folder = table.qualified_name, local_folder(path)
     if is_new:
         try:
-            columns = made_tables.new_columns(table, types, subscription.target.jsonb)
+            columns = made_tables.new_columns(table, types, subscription.target.parsed)
             check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
         except errors.BridgeError as error:
             yield failed(name, error)

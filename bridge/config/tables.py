@@ -54,6 +54,8 @@ class TargetTables(BaseModel):
 
     Attributes:
         jsonb: Whether columns of jsonb become strings or VARIANT in new Delta tables, and where they are added.
+        vector: Whether pgvector's vector and halfvec become strings or arrays of reals there.
+        geometry: Whether PostGIS's geometry and geography become strings or EWKB there.
         adopt: Whether the copy may replace rows that a Delta table already has at the subscription's first start.
         maintenance: Which tables are optimized and vacuumed: those that pgbridge created, all, or none.
         vacuum_retention_h: How many hours VACUUM keeps files that the latest version does not have; 0 for no VACUUM.
@@ -68,6 +70,8 @@ class TargetTables(BaseModel):
     model_config = _STRICT
 
     jsonb: Literal["string", "variant"] = "string"
+    vector: Literal["string", "array"] = "string"
+    geometry: Literal["string", "wkb"] = "string"
     adopt: bool = False
     maintenance: Literal["created", "all", "none"] = "created"
     vacuum_retention_h: int = Field(default=168, ge=0)
@@ -75,6 +79,12 @@ class TargetTables(BaseModel):
     schemas: dict[str, SchemaName] = Field(default_factory=dict)
     conflict_log_destination: Literal["log", "table", "all"] = "log"
     sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
+
+    @property
+    def parsed(self) -> frozenset[str]:
+        """The types, by their keys here, whose columns do not become strings in new Delta tables."""
+        chosen = {"jsonb": self.jsonb, "vector": self.vector, "geometry": self.geometry}
+        return frozenset(name for name, becomes in chosen.items() if becomes != "string")
 
     @field_validator("vacuum_retention_h")
     @classmethod

@@ -32,6 +32,7 @@ from pgbridge.bridge.runtime.errors import NeedsResync
 from pgbridge.bridge.targets.target import (
     TargetColumn,
     TargetSchema,
+    new_type,
     sql_type,
     target_field,
     unrepresentable_hint,
@@ -80,7 +81,7 @@ class Definition:
         sole_source: Whether the target gets changes from this table only, not from several partitions.
         types_of: Resolves (type oid, typmod).
         value_of: Reads a value from its text.
-        variant: Whether new columns of jsonb become VARIANT, except in the key.
+        parsed: Which types do not become strings in new columns outside of the key, as in `new_type`.
         unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
     """
 
@@ -94,7 +95,7 @@ class Definition:
     sole_source: bool
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
     value_of: Callable[[ColumnType, str], pa.Scalar]
-    variant: bool = False
+    parsed: Collection[str] = ()
     unrepresentable: Literal["error", "null"] = "error"
 
     @property
@@ -319,9 +320,9 @@ class _SchemaDraft:
     def _add(self, match: Match, type_: ColumnType) -> ColumnType:
         name = match.column.name
         self._check_new_name(name)
-        variant = self._definition.variant and type_.is_jsonb and name not in self._definition.key
-        if variant:
-            type_ = replace(type_, place=Place.VARIANT)
+        if name not in self._definition.key:
+            type_ = new_type(type_, self._definition.parsed)
+        variant = type_.place is Place.VARIANT
         taken = self._same_name(name)
         if taken is not None:
             self._rename_dropped(taken)

@@ -46,7 +46,7 @@ class DefinitionTracker:
         types: Resolves (type oid, typmod).
         warn: Called with the relation, how its target may differ from the server, and the command that removes the
             difference.
-        variant: Whether new columns of jsonb become VARIANT.
+        parsed: Which types do not become strings in new columns, as in `new_type`.
         unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
     """
 
@@ -58,11 +58,11 @@ class DefinitionTracker:
         attributes: Callable[[int, int | None], Sequence[Attribute]],
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         warn: Callable[[str, str, str], None] = lambda *_: None,
-        variant: bool = False,
+        parsed: Collection[str] = (),
         unrepresentable: Literal["error", "null"] = "error",
     ) -> None:
         self._unrepresentable: Literal["error", "null"] = unrepresentable
-        self._variant = variant
+        self._parsed = parsed
         self._subscription = subscription
         self._attributes = attributes
         self._types = types
@@ -110,7 +110,7 @@ class DefinitionTracker:
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
             value_from_text,
-            self._variant,
+            self._parsed,
             self._unrepresentable,
         )
         planned = plan(definition, self._schema(target))

@@ -206,8 +206,8 @@ def copy_rows(
 def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
     catalog = {**BUILTIN, **{info["oid"]: TypeInfo(**info) for info in spec.types}}
     types = [
-        replace(resolve(oid, typmod, catalog), place=spec.places.get(name, Place.COLUMN))
-        for name, oid, typmod in spec.columns
+        replace(resolve(oid, typmod, catalog).parsed_for(arrow), place=spec.places.get(name, Place.COLUMN))
+        for (name, oid, typmod), arrow in zip(spec.columns, spec.schema.types, strict=True)
     ]
     names = [name for name, _, _ in spec.columns]
     policy: Any = spec.unrepresentable

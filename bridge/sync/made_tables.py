@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pgbridge.bridge.lake import ddl, forms
 from pgbridge.bridge.lake.schema import target_schema_of
 from pgbridge.bridge.lake.table import placed
 from pgbridge.bridge.runtime import errors, remedies, warehouse
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
-from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout
+from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout, new_type
 from pgbridge.protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
@@ -54,23 +54,19 @@ def make_table(
 
 
 def new_columns(
-    table: PublishedTable, types: Mapping[int, TypeInfo], jsonb: Literal["string", "variant"]
+    table: PublishedTable, types: Mapping[int, TypeInfo], parsed: Collection[str] = ()
 ) -> list[TargetColumn]:
     """The columns of a Delta table that is to be made.
 
-    Columns that may identify rows are no VARIANT, which Spark does not compare. The replica identity may change, so
-    those of the primary key count, too.
+    Columns that may identify rows stay strings: Spark compares no VARIANT. The replica identity may change, so those of
+    the primary key count, too.
+
+    Args:
+        parsed: As in `new_type`.
     """
-    columns = [TargetColumn(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns]
-    if jsonb == "string":
-        return columns
     key = {column.name for column in table.columns if column.in_primary_key or column.in_replica_identity_index}
-    return [
-        replace(column, type=replace(column.type, place=Place.VARIANT))
-        if column.type.is_jsonb and column.name not in key
-        else column
-        for column in columns
-    ]
+    resolved = [(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns]
+    return [TargetColumn(name, type_ if name in key else new_type(type_, parsed)) for name, type_ in resolved]
 
 
 def replaced_columns(columns: Sequence[TargetColumn], partition_by: Sequence[str]) -> tuple[TargetColumn, ...]:

@@ -266,7 +266,7 @@ class TableSync:
         if existed:
             self.check_copied_to(rel)
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
-        made = new_columns(table, types, self._subscription.target.jsonb)
+        made = new_columns(table, types, self._subscription.target.parsed)
         if existed and columns is None and mode != "changelog":
             layout = layout_after_copy(rel, made, mode, layout, subscription=owner_of(name), log=self._log)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
@@ -353,10 +353,10 @@ class TableSync:
 
     def _check_layout(self, table: PublishedTable, path: str) -> None:
         """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
-        name, jsonb = table.qualified_name, self._subscription.target.jsonb
+        name, parsed = table.qualified_name, self._subscription.target.parsed
         layout = self._subscription.layout_of(name)
         if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
-            check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, jsonb))
+            check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, parsed))
 
     def _stamp(self, snapshot: Snapshot) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
@@ -384,7 +384,7 @@ class TableSync:
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
             layout = self._subscription.layout_of(rel.qualified_name)
-            made = new_columns(table, types, self._subscription.target.jsonb)
+            made = new_columns(table, types, self._subscription.target.parsed)
             properties = self._subscription.properties_of(rel.qualified_name)
             schema = make_table(self._spark, rel, made, mode, layout, properties)
             self._local.flush([rel.path])
@@ -392,7 +392,7 @@ class TableSync:
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)
         keyed = bool(table.primary_key) or table.replica_identity != "f"
         target.check_filled({column.name for column in table.columns}, keyed=keyed)
-        return target, target.check(new_columns(table, types, jsonb="string"))
+        return target, target.check(new_columns(table, types))
 
     def follow(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, server: ServerHistory

@@ -153,7 +153,7 @@ class TargetField(NamedTuple):
 
     def fitted(self, type_: ColumnType) -> ColumnType | None:
         """A published column's type with the Arrow type and the place of this one; None if it does not hold it."""
-        if self.arrow is None or not holds(self.arrow, type_.arrow):
+        if self.arrow is None or not holds(self.arrow, type_.parsed_for(self.arrow).arrow):
             return None
         if self.place is Place.VARIANT and not type_.is_jsonb:
             return None
@@ -189,6 +189,19 @@ class TargetColumn:
 
     name: str
     type: ColumnType
+
+
+def new_type(type_: ColumnType, parsed: Collection[str]) -> ColumnType:
+    """A published column's type as a column that is made for it has it.
+
+    Args:
+        parsed: The labels of the kinds that do not become strings: of "jsonb", "vector" and "geometry".
+    """
+    if type_.kind.label not in parsed:
+        return type_
+    if type_.is_jsonb:
+        return replace(type_, place=Place.VARIANT)
+    return type_ if type_.kind.parsed is None else type_.parsed_for(type_.kind.parsed)
 
 
 def unpublished_column(field: TargetField, arrow: pa.DataType) -> TargetColumn:

@@ -20,7 +20,7 @@ from pgbridge.bridge.sqltext.lexer import quote_identifier
 from pgbridge.bridge.targets.location import quoted
 from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.values.readers import AS_NULLS
-from pgbridge.protocol.values.types import ColumnType, Kind, Place
+from pgbridge.protocol.values.types import ColumnType, Kind, Place, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,8 +78,8 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
         type_: The column's type.
         target: The type of the Delta column, which may be wider.
     """
-    if type_.kind is Kind.ARRAY and type_.element is not None and pa.types.is_list(target):
-        return _source_array(value, type_.element, target)
+    if pa.types.is_list(target):
+        return _source_array(value, type_, target)
     if pa.types.is_string(target):
         if type_.base_oid in _TEXTS:
             return f"({value})::text"
@@ -89,7 +89,8 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
     if pa.types.is_integer(target):
         return f"({value})::bigint"
     if pa.types.is_binary(target):
-        return f"({value})::bytea"
+        is_text = type_.kind is Kind.GEOMETRY  # never an empty one
+        return f"decode(nullif(pg_catalog.concat({value}), ''), 'hex')" if is_text else f"({value})::bytea"
     if pa.types.is_decimal(target):
         return _source_decimal(value, type_, target)
     if pa.types.is_floating(target):
@@ -99,7 +100,10 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
     return _source_moment(value, type_, target)
 
 
-def _source_array(value: str, element_type: ColumnType, target: pa.ListType) -> str:
+def _source_array(value: str, type_: ColumnType, target: pa.ListType) -> str:
+    element_type = type_.element
+    if element_type is None:  # pgvector casts both of its types
+        value, element_type = f"({value})::real[]", resolve(_FLOAT4, -1)
     element = source_record([source_value("e", element_type, target.value_type)])
     # not in FROM, where unnest makes columns of a composite type's fields
     elements = f"(SELECT e, row_number() OVER () AS o FROM (SELECT unnest({value}) AS e) AS v) AS u"

@@ -2,7 +2,8 @@
 
 The text must be in the form of PostgreSQL's output functions with DateStyle ISO, IntervalStyle postgres,
 extra_float_digits 1, bytea_output hex and TimeZone UTC; other forms that its input functions accept are malformed here.
-The value of a string column is the text itself.
+The value of a string column is the text itself. Types of extensions have texts that nobody answers for here: what is
+not in their form is a value that the column cannot hold.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pgbridge.protocol.values.types import ColumnType, Kind
 
 OUTSIDE_YEARS: Final = "the column holds the years 0001 to 9999 only"
 NOT_A_DECIMAL: Final = "the column holds finite numbers only"
+NOT_A_VECTOR: Final = "the column holds arrays of finite numbers only, as pgvector writes them"
+NOT_EWKB: Final = "the column holds EWKB only, which PostGIS writes in hexadecimal digits"
 
 # First and last date in days since 1970-01-01, and the same in microseconds.
 MIN_DAYS, MAX_DAYS = -719_162, 2_932_896
@@ -35,6 +38,10 @@ _FORM: Final[Mapping[Kind, re.Pattern[bytes]]] = {
     Kind.TIMESTAMP: re.compile(_TIMESTAMP % b""),
     Kind.TIMESTAMPTZ: re.compile(_TIMESTAMP % rb"[+-]\d\d(:\d\d)?"),
 }
+
+_NUMBER: Final = r"-?\d+(\.\d+)?(e[+-]\d+)?"
+_VECTOR: Final = rf"^\[{_NUMBER}(,{_NUMBER})*\]$"
+_HEXADECIMAL: Final = "^([0-9A-Fa-f]{2})+$"
 
 _NO_BYTE: Final = 0x100
 _BYTE_OF_PAIR: Final = np.full(1 << 16, _NO_BYTE, np.uint16)  # by two hexadecimal digits, read as a 16-bit number
@@ -112,6 +119,39 @@ def read_bytea(values: value_array.ValueArray, _type: ColumnType, _policy: value
     return value_array.strings_of(offsets // 2, content.astype(np.uint8), pa.binary())
 
 
+def read_vector(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
+    """Read `[1,2.5,-3e-05]`, as text or as an array of reals."""
+    texts = values.text(policy)
+    if pa.types.is_string(type_.arrow):
+        return texts
+    lists = pc.split_pattern(pc.utf8_trim(_in_form(texts, _VECTOR, values, policy, NOT_A_VECTOR), "[]"), ",")
+    return pa.ListArray.from_arrays(lists.offsets, lists.values.cast(pa.float32()), mask=lists.is_null())
+
+
+def read_geometry(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
+    """Read EWKB in hexadecimal digits of either case, as text or as its bytes."""
+    texts = values.text(policy)
+    if pa.types.is_string(type_.arrow):
+        return texts
+    held = _in_form(texts, _HEXADECIMAL, values, policy, NOT_EWKB)
+    offsets, digits = value_array.flat(pc.fill_null(pc.ascii_lower(held), ""))
+    content = value_array.strings_of(offsets // 2, _BYTE_OF_PAIR[digits.view(np.uint16)].astype(np.uint8), pa.binary())
+    return pc.if_else(held.is_valid(), content, pa.scalar(None, pa.binary()))
+
+
+def _in_form(
+    texts: pa.Array,
+    form: str,
+    values: value_array.ValueArray,
+    policy: value_array.Unrepresentable,
+    reason: str,
+) -> pa.Array:
+    """The texts that match a regular expression; the others are NULL, or an error."""
+    fine = pc.fill_null(pc.match_substring_regex(texts, form), fill_value=False)
+    nulls = value_array.refuse(~fine.to_numpy(zero_copy_only=False), policy, values.show, reason)
+    return texts if nulls is None else pc.if_else(fine, texts, pa.scalar(None, pa.string()))
+
+
 def read_date(values: value_array.ValueArray, type_: ColumnType, policy: value_array.Unrepresentable) -> pa.Array:
     """Read `YYYY-MM-DD`; only infinities and dates outside of years 1 to 9999 have another length."""
     return _read_temporal(values, values.lengths == 10, type_, policy)
@@ -178,5 +218,7 @@ READERS: Final[Mapping[Kind, value_array.Reader]] = {
     Kind.DATE: read_date,
     Kind.TIMESTAMP: read_timestamp,
     Kind.TIMESTAMPTZ: read_timestamp,
+    Kind.VECTOR: read_vector,
+    Kind.GEOMETRY: read_geometry,
 }
-"""The readers of the kinds that do not become strings, except arrays."""
+"""The readers of the kinds that do not become strings, or need not, except arrays."""

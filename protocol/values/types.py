@@ -27,12 +27,16 @@ class Kind(enum.Enum):
         arrow: The Arrow type; None where it depends on the column.
         names: The built-in types that are read so. Types that no kind names, such as money (its text depends on the
             locale) and point, are OPAQUE.
+        parsed: The Arrow type that its texts may become instead (`ColumnType.parsed_for`); None if they stay texts.
     """
 
-    def __init__(self, label: str, arrow: pa.DataType | None, names: str = "") -> None:
+    def __init__(
+        self, label: str, arrow: pa.DataType | None, names: str = "", parsed: pa.DataType | None = None
+    ) -> None:
         self.label = label
         self.arrow = arrow
         self.names: list[str] = names.split()
+        self.parsed = parsed
 
     BOOL = "bool", pa.bool_(), "bool"
     INT2 = "int2", pa.int16(), "int2"
@@ -68,10 +72,25 @@ class Kind(enum.Enum):
     TID = "tid", pa.string(), "tid"
     RANGE = "range", pa.string()
     MULTIRANGE = "multirange", pa.string()
-    OPAQUE = "opaque", pa.string()  # text form only
 
+    # Text form only: a server's binary form is used for types that are in every server.
+    VECTOR = "vector", pa.string(), "", pa.list_(pa.float32())  # [1,2.5]
+    GEOMETRY = "geometry", pa.string(), "", pa.binary()  # EWKB in hexadecimal
+    OPAQUE = "opaque", pa.string()
+
+
+TEXT_ONLY: Final = frozenset({Kind.VECTOR, Kind.GEOMETRY, Kind.OPAQUE})
+"""The kinds of scalar types that are not read in binary form."""
 
 _KIND_OF_NAME: Final[Mapping[str, Kind]] = MappingProxyType({name: kind for kind in Kind for name in kind.names})
+
+_KIND_OF_EXTENSIONS_NAME: Final[Mapping[str, Kind]] = MappingProxyType(
+    {
+        "citext": Kind.TEXT,
+        **dict.fromkeys(("vector", "halfvec"), Kind.VECTOR),  # pgvector
+        **dict.fromkeys(("geometry", "geography"), Kind.GEOMETRY),  # PostGIS
+    }
+)
 
 RANGE_SUBTYPES: Final = frozenset(
     {
@@ -136,6 +155,11 @@ class ColumnType:
         """The oid of the values' type: a domain's base type, else the declared one."""
         return self.over or self.oid
 
+    def parsed_for(self, target: pa.DataType) -> ColumnType:
+        """The type as values are read for a column of an Arrow type: a kind that may be is parsed, but for a string."""
+        parsed = self.kind.parsed
+        return self if parsed is None or pa.types.is_string(target) else replace(self, arrow=parsed)
+
     @property
     def label(self) -> str:
         """The type's name in messages for people."""
@@ -175,7 +199,7 @@ def resolve(oid: int, typmod: int, catalog: Mapping[int, TypeInfo] = BUILTIN) ->
 def _scalar(oid: int, typmod: int, kind: Kind) -> ColumnType:
     if kind is Kind.NUMERIC and (decimal := decimal_of(typmod)) is not None:
         return ColumnType(oid, typmod, decimal, binary=True, kind=Kind.DECIMAL)
-    return ColumnType(oid, typmod, kind.arrow, binary=kind is not Kind.OPAQUE, kind=kind)
+    return ColumnType(oid, typmod, kind.arrow, binary=kind not in TEXT_ONLY, kind=kind)
 
 
 def decimal_of(typmod: int) -> pa.DataType | None:
@@ -196,4 +220,4 @@ def _kind(info: TypeInfo) -> Kind:
     if info.oid < _FIRST_UNPINNED_OID:
         return _KIND_OF_NAME.get(info.name, Kind.OPAQUE)
     # An extension's type has another oid in every database, so its name must do.
-    return Kind.TEXT if info.name == "citext" and info.typtype == "b" else Kind.OPAQUE
+    return _KIND_OF_EXTENSIONS_NAME.get(info.name, Kind.OPAQUE) if info.typtype == "b" else Kind.OPAQUE

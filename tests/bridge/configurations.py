@@ -44,6 +44,8 @@ DEFAULTS = {
     },
     "target": {
         "jsonb": "string",
+        "vector": "string",
+        "geometry": "string",
         "adopt": False,
         "maintenance": "created",
         "vacuum_retention_h": 168,

@@ -45,6 +45,8 @@ def test_a_sound_subscription(look, publisher):
     found = look()
     assert problems(found) == {}
     assert {one.subject: one.message for one in found}["public.t"] == '3 columns; as strings: "j"'
+    found = look(target__jsonb="variant")
+    assert {one.subject: one.message for one in found}["public.t"] == "3 columns"
     assert publisher.query("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
 
 

@@ -155,6 +155,8 @@ def test_no_subscription(refused, text):
         ("schema_evolution", '"Evolve"', '"evolve" or "strict"'),
         ("unrepresentable", '""', '"error" or "null"'),
         ("target.jsonb", '"null"', '"string" or "variant"'),
+        ("target.vector", '"list"', '"string" or "array"'),
+        ("target.geometry", '"ewkb"', '"string" or "wkb"'),
     ],
 )
 def test_value_outside_the_allowed_ones(refused, key, value, allowed):

@@ -3,6 +3,7 @@
 import pytest
 
 from pgbridge.bridge.config.config import load
+from pgbridge.bridge.config.tables import TargetTables
 from pgbridge.bridge.runtime.errors import ConfigError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 from tests.bridge.configurations import SHOP
@@ -26,6 +27,11 @@ def test_a_table_has_a_mode_or_a_layout_or_both(read):
     shop = read('mode = "history"\npartition_by = ["region"]')
     assert (shop.mode_of("public.t"), shop.layout_of("public.t")) == ("history", Layout(partition_by=("region",)))
     assert (shop.mode_of("public.other"), shop.layout_of("public.other")) == ("mirror", NO_LAYOUT)
+
+
+def test_what_does_not_become_a_string():
+    assert TargetTables().parsed == set()
+    assert TargetTables(jsonb="variant", vector="array", geometry="wkb").parsed == {"jsonb", "vector", "geometry"}
 
 
 @pytest.mark.parametrize(

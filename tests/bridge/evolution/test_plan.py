@@ -18,6 +18,7 @@ from pgbridge.bridge.targets.target import TargetSchema, target_field, target_sc
 from pgbridge.protocol.codec.messages import Column
 from pgbridge.protocol.values.types import Place, resolve
 from tests.bridge.evolution.test_attrmap import INT, TEXT, Server, catalog, known, message
+from tests.oracle.extension_types import CATALOG, HALFVEC, VECTOR
 
 SMALLINT, BIGINT, FLOAT4, FLOAT8, DATE, TIMESTAMP, NUMERIC, CHAR, UUID = 21, 20, 700, 701, 1082, 1114, 1700, 1042, 2950
 JSONB = 3802
@@ -27,7 +28,13 @@ def types_of(wanted):
     return [resolve(*item) for item in wanted]
 
 
-def planned(was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True, **options):
+def of_extensions(wanted):
+    return [resolve(oid, typmod, CATALOG) for oid, typmod in wanted]
+
+
+def planned(
+    was, columns, now, schema=None, *, replicated=None, key=("id",), sole_source=True, types_of=types_of, **options
+):
     """Plan a definition; without `schema`, the target has the known columns."""
     types = types_of([(column.type_oid, column.typmod) for column in columns])
     if schema is None:
@@ -325,16 +332,16 @@ def test_a_document_becomes_variant_by_option_and_never_text():
     now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill='{"a": 1}')]
     columns = [*message("id"), *message("doc", type_oid=JSONB)]
     was, is_ = [*known("id"), ColumnRow(2, "doc", JSONB, -1)], [*catalog("id"), Attribute(2, "doc", JSONB, -1)]
-    found = planned(known("id"), columns, now, variant=True)
+    found = planned(known("id"), columns, now, parsed={"jsonb"})
     assert found.alterations == (AddColumn("doc", pa.string(), pa.scalar('{"a": 1}'), variant=True),)
     assert (variants(found.alterations), found.schema[1]) == ({"doc"}, variant_field("doc"))
     assert [column.type.place for column in found.columns] == [Place.COLUMN, Place.VARIANT]
-    for options in ({"variant": False}, {"variant": True, "key": ("id", "doc")}):
+    for options in ({"parsed": {"vector"}}, {"parsed": {"jsonb"}, "key": ("id", "doc")}):
         found = planned(known("id"), columns, now, **options)
         assert found.alterations == (AddColumn("doc", pa.string(), pa.scalar('{"a": 1}')),)
     for field in (variant_field("doc"), target_field("doc", pa.string())):
         schema = (target_field("id", pa.int32()), field)
-        found = planned(was, columns, is_, schema, variant=True)
+        found = planned(was, columns, is_, schema, parsed={"jsonb"})
         assert (found.alterations, found.columns[1].type.place) == ((), field.place)
     schema = (target_field("id", pa.int32()), variant_field("doc"))
     texts, now = message("id") + message("doc", type_oid=TEXT), [*catalog("id"), Attribute(2, "doc", TEXT, -1)]
@@ -342,13 +349,40 @@ def test_a_document_becomes_variant_by_option_and_never_text():
         planned(was, texts, now, schema)
 
 
+def test_a_vector_becomes_an_array_by_option():
+    """With the value of its default, or not at all if the default is none; a string stays one."""
+    reals = pa.list_(pa.float32())
+    columns = [*message("id"), *message("v", type_oid=VECTOR)]
+
+    def added(fill="[1,2.5]", **options):
+        now = [*catalog("id"), Attribute(2, "v", VECTOR, -1, fill=fill)]
+        return planned(known("id"), columns, now, types_of=of_extensions, **options)
+
+    for options in ({}, {"parsed": {"geometry"}}, {"parsed": {"vector"}, "key": ("id", "v")}):
+        assert added(**options).alterations == (AddColumn("v", pa.string(), pa.scalar("[1,2.5]")),)
+    array = added(parsed={"vector"})
+    assert array.alterations == (AddColumn("v", reals, pa.scalar([1, 2.5], reals)),)
+    assert (array.schema[1], array.columns[1].type.arrow) == (target_field("v", reals), reals)
+    with pytest.raises(NeedsResync, match="arrays of finite numbers only"):
+        added("none", parsed={"vector"})
+    assert added("none", parsed={"vector"}, unrepresentable="null").alterations == (AddColumn("v", reals),)
+    now, was = [*catalog("id"), Attribute(2, "v", VECTOR, -1)], [*known("id"), ColumnRow(2, "v", VECTOR, -1)]
+    for arrow in (pa.string(), reals):
+        schema = (target_field("id", pa.int32()), target_field("v", arrow))
+        kept = planned(was, columns, now, schema, parsed={"vector"}, types_of=of_extensions)
+        assert (kept.alterations, kept.columns[1].type.arrow) == ((), arrow)
+    halves = [*message("id"), *message("v", type_oid=HALFVEC)]
+    with pytest.raises(NeedsResync, match="changed its type"):  # pgvector rounds them
+        planned(was, halves, [*catalog("id"), Attribute(2, "v", HALFVEC, -1)], schema, types_of=of_extensions)
+
+
 def test_a_default_that_variant_does_not_hold_is_told():
     number = "1" * 39
     now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill=number)]
     columns = message("id") + message("doc", type_oid=JSONB)
     with pytest.raises(NeedsResync, match="more than 38 digits") as caught:
-        planned(known("id"), columns, now, variant=True)
+        planned(known("id"), columns, now, parsed={"jsonb"})
     assert 'unrepresentable = "null"' in caught.value.hint
-    found = planned(known("id"), columns, now, variant=True, unrepresentable="null")
+    found = planned(known("id"), columns, now, parsed={"jsonb"}, unrepresentable="null")
     assert found.alterations == (AddColumn("doc", pa.string(), variant=True),)
     assert "more than 38 digits" in found.warnings[0]

@@ -27,6 +27,7 @@ from pgbridge.bridge.targets.target import (
     holds,
     kept_layout,
     layout_properties,
+    new_type,
     published_type,
     target_schema,
     unpublished_column,
@@ -34,6 +35,7 @@ from pgbridge.bridge.targets.target import (
 )
 from pgbridge.protocol.values.types import Place, resolve
 from tests.bridge.apply.made_targets import COLUMNS, empty_target
+from tests.oracle.extension_types import CATALOG, GEOMETRY, VECTOR
 from tests.protocol.made_rows import typmod_of
 
 CONTRACT = {
@@ -197,6 +199,21 @@ def test_reals_are_the_doubles_of_their_text(publisher):
 def test_published_type(declared):
     type_ = resolve(*declared)
     assert published_type(type_) == type_.arrow
+
+
+def test_types_of_extensions_fit_what_they_are_parsed_to_and_strings():
+    """A table that is there has its own columns, perhaps wider ones, whatever new columns become."""
+    vector, shape = resolve(VECTOR, -1, CATALOG), resolve(GEOMETRY, -1, CATALOG)
+    assert (new_type(vector, ()), new_type(shape, {"jsonb", "vector"})) == (vector, shape)
+    assert new_type(vector, {"vector"}).arrow == pa.list_(REAL)
+    assert new_type(shape, {"geometry"}).arrow == pa.binary()
+    assert new_type(resolve(4072, -1), {"jsonb"}) == resolve(4072, -1), "jsonpath is read as jsonb is, and none"
+    for type_, fitting in ((vector, (pa.list_(REAL), pa.list_(DOUBLE))), (shape, (pa.binary(),))):
+        for arrow in (pa.string(), *fitting):
+            assert target.target_field("c", arrow).fitted(type_) == replace(type_, arrow=arrow)
+        for arrow in (pa.list_(pa.int32()), pa.list_(pa.string()), pa.float32(), pa.list_(REAL), pa.binary()):
+            assert target.target_field("c", arrow).fitted(type_) is None or arrow in fitting
+        assert target.variant_field("c").fitted(type_) is None
 
 
 BOTH = {

@@ -24,6 +24,7 @@ from pgbridge.bridge.verify.tables import (
 )
 from pgbridge.bridge.verify.target import hashing_session
 from pgbridge.protocol.values.types import resolve
+from tests.oracle.extension_types import CATALOG, EMBEDDING, GEOMETRY, TYPES, VECTOR
 from tests.protocol.sampled import OWN_TYPES, SAMPLES
 
 HASHES = (CRC32, MD5)
@@ -114,6 +115,28 @@ def test_bytes_of_values(typed):
         None,
     ]
     assert typed("bytea", [r"\x00ff"]) == [b"\x00\xff"]
+
+
+def test_types_of_extensions_have_the_records_of_what_they_are_parsed_to(publisher):
+    """Those of reals, also as doubles, and of bytea; as strings they have their text's."""
+    publisher.execute(f"{TYPES} CREATE DOMAIN embedding AS vector")
+    reals, doubles = pa.list_(pa.float32()), pa.list_(pa.float64())
+    for oid, literal, target, same, same_oid in (
+        (VECTOR, "'[0.1,-2]'::vector", reals, "'{0.1,-2}'::real[]", 1021),
+        (EMBEDDING, "'[0.1,-2]'::embedding", reals, "'{0.1,-2}'::real[]", 1021),
+        (EMBEDDING, "'[0.1,-2]'::embedding", doubles, "'{0.1,-2}'::float8[]", 1022),
+        (VECTOR, "NULL::vector", reals, "NULL::real[]", 1021),
+        (VECTOR, "'[0.1,-2]'::vector", pa.string(), "'[0.1,-2]'::text", 25),
+        (GEOMETRY, "'01aB'::geometry", pa.binary(), r"'\x01ab'::bytea", 17),
+        (GEOMETRY, "NULL::geometry", pa.binary(), "NULL::bytea", 17),
+        (GEOMETRY, "'01aB'::geometry", pa.string(), "'01aB'::text", 25),
+    ):
+        values = (
+            source_value(literal, resolve(oid, -1, CATALOG), target),
+            source_value(same, resolve(same_oid, -1), target),
+        )
+        ((record, wanted),) = publisher.query(f"SELECT {', '.join(source_record([value]) for value in values)}")
+        assert record == wanted, literal
 
 
 def int4(number):

@@ -10,6 +10,7 @@ import struct
 from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
@@ -23,6 +24,7 @@ from pgbridge.protocol.errors import MalformedMessage, UnrepresentableValue, Uns
 from pgbridge.protocol.values import numeric
 from pgbridge.protocol.values.types import resolve
 from pgbridge.protocol.values.value_array import TooLargeError
+from tests.oracle.extension_types import CATALOG, GEOMETRY, VECTOR
 
 NUMERICS = Relation(7, "", "t", "d", (Column("n", 1700, -1, False),))
 HUNDREDTHS = bytes.fromhex("0001 0014 0000 0000 0001")  # 1 followed by 80 zeros
@@ -209,6 +211,20 @@ def test_what_cannot_be_held_is_shown(short_chunks):
     table.validate(full=True)
     usual = RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE, unrepresentable="show")
     assert usual == RowMessages([encode(messages[0])]).decode(ALL, EVERY_TYPE)
+
+
+def test_texts_of_extensions_that_cannot_be_held_are_shown():
+    relation = Relation(7, "public", "t", "f", (Column("v", VECTOR, -1, False), Column("g", GEOMETRY, -1, False)))
+    types = [resolve(VECTOR, -1, CATALOG).parsed_for(pa.list_(pa.float32()))]
+    types.append(resolve(GEOMETRY, -1, CATALOG).parsed_for(pa.binary()))
+    rows = [(text("[1,2.5]"), text("00fF")), (text("none"), text("POINT(1 2)")), (NULL, NULL)]
+    table = RowMessages([encode(Insert(7, row)) for row in rows]).decode(relation, types, unrepresentable="show")
+    assert [table[name].to_pylist() for name in ("new_0", "unheld_0", "new_1", "unheld_1")] == [
+        [[1.0, 2.5], None, None],
+        [None, "none", None],
+        [b"\x00\xff", None, None],
+        [None, "POINT(1 2)", None],
+    ]
 
 
 def test_columns_that_are_not_wanted_are_not_looked_at():

@@ -6,11 +6,15 @@ import datetime as dt
 import math
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from pgbridge.protocol.values import readers
+from pgbridge.protocol.values.text_values import NOT_A_VECTOR, NOT_EWKB
 from pgbridge.protocol.values.types import resolve
 from pgbridge.protocol.values.value_array import MalformedValue, UnheldValue
+from tests.oracle.extension_types import CATALOG, GEOMETRY, HALFVEC, VECTOR
 from tests.protocol.made_rows import typmod_of
 from tests.protocol.made_values import value_array_of
 
@@ -85,6 +89,48 @@ def test_a_zone_can_move_a_timestamp_out_of_the_years(text):
         readers.read_text(value_array_of([b"2024-01-01 00:00:00+00", text]), type_, "error")
     assert (caught.value.index, caught.value.text) == (1, text.decode())
     assert readers.read_text(value_array_of([text]), type_, "null").to_pylist() == [None]
+
+
+REALS = {
+    b"[1,2.5,-3e-05]": [1.0, 2.5, np.float32(-3e-05)],
+    b"[0]": [0.0],
+    b"[-0,1e+10,3.4028235e+38,1e-45]": [-0.0, 1e10, np.float32(3.4028235e38), np.float32(1e-45)],
+}
+SHAPES = {b"0101000020E6100000": bytes.fromhex("0101000020e6100000"), b"ff": b"\xff", b"00": b"\x00", b"aB": b"\xab"}
+NO_VECTORS = (
+    b"", b"[]", b"[", b"]", b"1,2", b"{1,2}", b"[1,]", b"[,1]", b"[1 ,2]", b"[1, 2]", b"[[1]]", b"[1]]", b"[1][2]",
+    b"[NaN]", b"[Infinity]", b"[NULL]", b"[1.]", b"[.5]", b"[+1]", b"[1e5]", b"[0x1]", b"[1\n]", b"[1]\n", b"\n[1]",
+    b"\xff",
+)  # fmt: skip
+NO_SHAPES = (b"", b"0", b"\\x00", b"0g", b"00\n", b"POINT(1 2)", b"SRID=4326;0101", "é0".encode(), b"\xff\xff")
+
+
+@pytest.mark.parametrize(
+    ("oid", "arrow", "good", "bad", "reason"),
+    [
+        (VECTOR, pa.list_(pa.float32()), REALS, NO_VECTORS, NOT_A_VECTOR),
+        (HALFVEC, pa.list_(pa.float32()), REALS, NO_VECTORS, NOT_A_VECTOR),
+        (GEOMETRY, pa.binary(), SHAPES, NO_SHAPES, NOT_EWKB),
+    ],
+)
+def test_texts_of_extensions(oid, arrow, good, bad, reason):
+    """They stay texts in a string; parsed, what is not in the extension's form cannot be held, and nothing is lost."""
+    type_ = resolve(oid, -1, CATALOG)
+    texts = [*good, *(text for text in bad if text.isascii())]
+    assert readers.read_text(value_array_of(texts), type_, "error").to_pylist() == [text.decode() for text in texts]
+    parsed = type_.parsed_for(arrow)
+    held = readers.read_binary(value_array_of(list(good)), parsed, "error")
+    held.validate(full=True)
+    assert (held.type, held.to_pylist()) == (arrow, list(good.values()))
+    for text in bad:
+        values = value_array_of([*good, text, next(iter(good))])
+        with pytest.raises(UnheldValue) as caught:
+            readers.read_text(values, parsed, "error")
+        assert (caught.value.index, caught.value.reason in {reason, "the column holds UTF-8 only"}) == (len(good), True)
+        array = readers.read_text(values, parsed, "null")
+        array.validate(full=True)
+        assert array.to_pylist() == [*good.values(), None, next(iter(good.values()))]
+    assert readers.read_text(value_array_of([]), parsed, "error").type == arrow
 
 
 def test_not_a_number_keeps_its_place():

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from pgbridge import sql
-from pgbridge.protocol.values import binary_values, output
+from pgbridge.protocol.values import binary_values, output, types
 from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 from pgbridge.protocol.values.types import RANGE_SUBTYPES, Kind, resolve
+from tests.oracle.extension_types import CATALOG, EMBEDDING, GEOGRAPHY, GEOMETRY, HALFVEC, VECTOR
 from tests.protocol.made_rows import typmod_of
 from tests.protocol.sampled import SAMPLES, TEXT_ONLY
 
-STRING = pa.string()
+STRING, BINARY = pa.string(), pa.binary()
 UTC = pa.timestamp("us", tz="UTC")
 
 # The declarations of tests.protocol.sampled whose Arrow type is not a string; in brackets those of arrays
@@ -97,13 +98,26 @@ def test_unknown_type_is_text_only():
 
 
 def test_own_types_do_not_hide_behind_built_in_names():
-    """Only citext is known by its name, since an extension has no fixed oid."""
-    names = {"int4": False, "uuid": False, "citext": True, "hstore": False}
+    """Only some are known by their names, since an extension has no fixed oid."""
+    names = {"int4": False, "uuid": False, "citext": True, "hstore": False, "vector": False, "sparsevec": False}
     for name, binary in names.items():
         type_ = resolve(20000, -1, {20000: TypeInfo(20000, name, "public")})
         assert (type_.arrow, type_.binary) == (STRING, binary)
-    composite = TypeInfo(20000, "citext", "public", "c")
-    assert not resolve(20000, -1, {20000: composite}).binary
+    for name in ("citext", "vector"):
+        composite = resolve(20000, -1, {20000: TypeInfo(20000, name, "public", "c")})
+        assert (composite.kind, composite.binary) == (Kind.OPAQUE, False)
+
+
+def test_types_of_extensions_are_parsed_for_a_column_that_is_no_string():
+    """Domains over them, too, but not arrays of them; other types stay as they are."""
+    reals = pa.list_(pa.float32())
+    for oid, parsed in {VECTOR: reals, HALFVEC: reals, EMBEDDING: reals, GEOMETRY: BINARY, GEOGRAPHY: BINARY}.items():
+        type_ = resolve(oid, 3, CATALOG)
+        assert (type_.arrow, type_.parsed_for(STRING), type_.parsed_for(parsed).arrow) == (STRING, type_, parsed)
+    assert resolve(VECTOR, 3, CATALOG).parsed_for(pa.list_(pa.float64())).arrow == reals
+    of_vectors = resolve(1, -1, {**CATALOG, 1: TypeInfo(1, "_vector", "public", element=VECTOR)})
+    for type_ in (of_vectors, resolve(700, -1), resolve(17, -1), resolve(25, -1)):
+        assert type_.parsed_for(reals) == type_
 
 
 @pytest.mark.parametrize(
@@ -155,7 +169,7 @@ def test_ranges_are_binary_by_their_subtype():
 
 def test_kinds_and_readers_agree():
     """Whatever resolves as binary has a reader, and a range's subtype an output function."""
-    assert set(binary_values.READERS) == set(Kind) - {Kind.ARRAY, Kind.OPAQUE}
+    assert set(binary_values.READERS) == set(Kind) - {Kind.ARRAY} - types.TEXT_ONLY
     assert set(output.SUBTYPE_OUTPUT) == RANGE_SUBTYPES
 
 
