@@ -73,7 +73,7 @@ class Kind(enum.Enum):
     RANGE = "range", pa.string()
     MULTIRANGE = "multirange", pa.string()
 
-    # Text form only: a server's binary form is used for types that are in every server.
+    # Text form only: the binary forms that extensions have are not read.
     VECTOR = "vector", pa.string(), "", pa.list_(pa.float32())  # [1,2.5]
     GEOMETRY = "geometry", pa.string(), "", pa.binary()  # EWKB in hexadecimal
     OPAQUE = "opaque", pa.string()
@@ -156,7 +156,7 @@ class ColumnType:
         return self.over or self.oid
 
     def parsed_for(self, target: pa.DataType) -> ColumnType:
-        """The type as values are read for a column of an Arrow type: a kind that may be is parsed, but for a string."""
+        """The type as values are read for a column of an Arrow type: parsed, if the column is no string."""
         parsed = self.kind.parsed
         return self if parsed is None or pa.types.is_string(target) else replace(self, arrow=parsed)
 
