@@ -17,7 +17,8 @@ from tests.bridge.verify.test_verification import tables_of, verified
 from tests.oracle.extension_types import TYPES
 
 MIRRORS = ("items", "bag")
-ALL = (*MIRRORS, "versions", "changes")
+VERSIONS = {"versions": "valid_to_lsn IS NULL", "kept": "row_deleted_lsn IS NULL"}
+ALL = (*MIRRORS, *VERSIONS, "changes")
 SETUP = f"""
     {TYPES}
     CREATE DOMAIN embedding AS vector;
@@ -26,7 +27,8 @@ SETUP = f"""
     ALTER TABLE items ALTER e SET STORAGE EXTERNAL;
     CREATE TABLE bag (LIKE items INCLUDING STORAGE); ALTER TABLE bag REPLICA IDENTITY FULL;
     CREATE TABLE wide (id int PRIMARY KEY, v vector, g geometry); INSERT INTO wide VALUES (1, '[0.1,2]', '0aB');
-    CREATE TABLE versions (LIKE items INCLUDING ALL); CREATE TABLE changes (LIKE items INCLUDING ALL);
+    CREATE TABLE versions (LIKE items INCLUDING ALL); CREATE TABLE kept (LIKE items INCLUDING ALL);
+    CREATE TABLE changes (LIKE items INCLUDING ALL);
     CREATE PUBLICATION pub FOR ALL TABLES;
 """
 POINT = "0101000020E6100000000000000000F03F0000000000000040"  # SRID=4326;POINT(1 2)
@@ -98,20 +100,23 @@ def published(publisher, table, where="true"):
 
 
 def test_vectors_and_geometries(spark, publisher, pipeline):
-    """In a mirror with a key and one without, in a history and a changelog; a table that is there stays as it is."""
+    """In a mirror with a key and one without, in each other mode; a table that is there stays as it is."""
     publisher.execute(SETUP)
     for table in ALL:
         publisher.execute(ROWS.format(table))
-    modes = {"public.versions": Table(mode="history"), "public.changes": Table(mode="changelog")}
-    bridge = pipeline(tables=modes, target__adopt=True, **OPTIONS)
+    modes = {"versions": "history", "kept": "soft_deletes", "changes": "changelog"}
+    tables = {f"public.{name}": Table(mode=mode) for name, mode in modes.items()}
+    bridge = pipeline(tables=tables, target__adopt=True, **OPTIONS)
     wide = f"delta.`{bridge.folder / 'lake' / 'public' / 'wide'}`"
     spark.sql(f"CREATE TABLE {wide} (id int, v array<double>, g string) USING delta").collect()
 
     def compare(where="true"):
         for table in MIRRORS:
             assert stored(spark, bridge.path(table), where) == published(publisher, table, where), table
-        found = stored(spark, bridge.path("versions"), f"valid_to_lsn IS NULL AND {where}")
-        assert found == published(publisher, "versions", where)
+        for table, valid in VERSIONS.items():
+            assert stored(spark, bridge.path(table), f"{valid} AND {where}") == published(publisher, table, where), (
+                table
+            )
 
     def execute(statements, tables=ALL):
         for table in tables:
@@ -158,7 +163,7 @@ def verify_and_repair(spark, bridge):
     equal = verified(bridge)
     assert (equal["exit_code"], {name for name, table in tables_of(equal).items() if table["equal"]}) == (
         command.EQUAL,
-        {"public.items", "public.bag", "public.versions", "public.wide"},
+        {"public.items", "public.bag", "public.versions", "public.kept", "public.wide"},
     )
     for table, assignment in (
         ("items", "v = array(7, float(0.1)) WHERE id = 2"),
@@ -174,6 +179,7 @@ def verify_and_repair(spark, bridge):
         "public.items": {"changed": 3},
         "public.bag": {"missing": 1, "extra": 1},
         "public.versions": {"changed": 1},
+        "public.kept": {},
         "public.wide": {"changed": 1},
         "public.changes": {},
     }
