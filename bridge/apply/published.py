@@ -40,7 +40,7 @@ class Published:
         subscription: The subscription.
         publisher: Its server, asked again for tables that are new.
         tables: The published tables, by (namespace, name): by the definitions, else by the server's publications.
-        binary_readable: Whether the values of all columns of the stream can be read in binary form.
+        binary_readable: Whether the values of all columns of the stream can be read in binary form, and none is masked.
         types: How values of these (type oid, typmod) are decoded; the server is asked for types that are new.
     """
 
@@ -111,8 +111,12 @@ class Published:
                 "values are transferred as text: some types cannot be read in binary form",
                 columns=sorted(textual),
             )
-        by_name = {(table.namespace, table.name): table for table in tables}
-        published = cls(subscription, publisher, by_name, not textual, types, definitions, applied, filter_server)
+        masked = subscription.masks
+        by_name = {
+            (table.namespace, table.name): table.with_masks(masked.get(table.qualified_name, {})) for table in tables
+        }
+        readable = not textual and not masked  # a mask takes the text
+        published = cls(subscription, publisher, by_name, readable, types, definitions, applied, filter_server)
         published.routes({})  # refuses a filter that cannot be computed, before a slot is created
         return published
 

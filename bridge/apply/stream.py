@@ -28,6 +28,7 @@ from pgbridge.bridge.lake.changes.verdicts import SparkVerdicts
 from pgbridge.bridge.lake.commit import messages
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.receive.stream import undecodable
+from pgbridge.bridge.receive.stream.masking import StreamMasks
 from pgbridge.bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
@@ -296,7 +297,12 @@ def _stream(
     receiver = WalReceiver(
         subscription.connection,
         StreamOptions(
-            subscription.slot_name, remote_lsn, options, memory_bytes, subscription.workers.wal_receiver_timeout_s
+            subscription.slot_name,
+            remote_lsn,
+            options,
+            memory_bytes,
+            subscription.workers.wal_receiver_timeout_s,
+            _stream_masks(subscription, catalog),
         ),
         queue,
         progress,
@@ -353,6 +359,16 @@ def _stream(
 def _received(observer: Observer, item: Item) -> None:
     faults.reach("after_receive")
     observer.received(int(item.commit_times_us[0]), item.end_lsn)
+
+
+def _stream_masks(subscription: Subscription, catalog: Catalog) -> StreamMasks | None:
+    """Return what masks the stream's values; None if there are no masks."""
+    masks = {(table.partition(".")[0], table.partition(".")[2]): of for table, of in subscription.masks.items()}
+    if not masks:
+        return None
+    rels, columns = catalog.rels(subscription.name), catalog.columns(subscription.name)
+    names = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid is not None}
+    return StreamMasks(masks, names, {relid: [row.name for row in rows] for relid, rows in columns.items()})
 
 
 def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:

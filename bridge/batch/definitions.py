@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pgbridge.bridge.batch.routes import Followed, Subscribed, key_of, name_of
 from pgbridge.bridge.evolution.tracker import DefinitionTracker, newly_known
+from pgbridge.bridge.publication.masks import TEXT, effective
 from pgbridge.bridge.runtime.errors import NeedsResync, OwnColumnError
 from pgbridge.bridge.targets.target import Target, TargetColumn
 from pgbridge.protocol.stream.relations import RelationCache
@@ -109,8 +110,11 @@ class Definitions:
                 self._followed.pop(relation.relation_id, None)
         key = self._keys[relation.relation_id]
         published = subscribed.columns
-        counts = key is not None and key.settled and (published is None or published.issuperset(key.columns))
-        return replace(subscribed, primary_key=key.columns if key is not None and counts else ())
+        if key is None or not key.settled or not (published is None or published.issuperset(key.columns)):
+            return replace(subscribed, primary_key=())
+        # rows are not found by what is masked
+        masked = any(effective(subscribed.masks, name) is not None for name in key.columns)
+        return replace(subscribed, primary_key=() if masked else key.columns)
 
     def leave_out(self, relation: Relation) -> None:
         """Note that rows under a definition go to no table."""
@@ -137,7 +141,13 @@ class Definitions:
         alterations: tuple[Alteration, ...] = ()
         relation_columns = self._followed.get(relation.relation_id)
         if relation_columns is None:
-            types = self._types([(column.type_oid, column.typmod) for column in relation.columns])
+            masked = [effective(subscribed.masks, column.name) is not None for column in relation.columns]
+            types = self._types(
+                [
+                    TEXT if is_masked else (column.type_oid, column.typmod)
+                    for column, is_masked in zip(relation.columns, masked, strict=True)
+                ]
+            )
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
             published = subscribed.columns
@@ -150,7 +160,9 @@ class Definitions:
                 collector.alter(subscribed.then.added if subscribed.then is not None else ())
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
-                plan = self._tracker.plan(relation, types, target, replicated=published, key=key, xid=xid)
+                plan = self._tracker.plan(
+                    relation, types, target, replicated=published, key=key, masks=subscribed.masks, xid=xid
+                )
                 columns, alterations = plan.columns, plan.alterations
                 collector.alter(alterations)
             types = [

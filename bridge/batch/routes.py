@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgbridge.bridge.batch.range_cut import RangeCut
     from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
     from pgbridge.bridge.evolution.alterations import Alteration
+    from pgbridge.bridge.publication.masks import Masks
     from pgbridge.bridge.publication.replica_identity import Refusal
     from pgbridge.bridge.targets.target import Target
     from pgbridge.protocol.codec.messages import Relation
@@ -54,6 +55,7 @@ class Subscribed:
             none of the table's rows.
         then: What the filters have decided, in a replay; then it has no filters.
         cut: Beyond `lsn`, by range of the key: what the target already has. None for nothing.
+        masks: The columns' masks: the stream has masked values of them, which are texts.
     """
 
     target: Target
@@ -68,6 +70,7 @@ class Subscribed:
     within_partition: bool = False
     then: Then | None = None
     cut: RangeCut | None = None
+    masks: Masks = field(default_factory=dict)
 
 
 class Followed(NamedTuple):

@@ -68,6 +68,7 @@ class RelRow:
             is known.
         waits: Why it waits for its resync, with the hint; None if it does not. Its changes are left out.
         waits_since_s: Since when, in seconds since 1970.
+        masks: How the values in the Delta table are masked (`bridge.publication.masks.described`); None if unknown.
     """
 
     namespace: str
@@ -81,6 +82,7 @@ class RelRow:
     waits: str | None = None
     waits_since_s: float | None = None
     first_lsn: Lsn = INVALID
+    masks: str | None = None
 
     @property
     def follows(self) -> bool:
@@ -103,7 +105,9 @@ class RelRow:
         return f"{self.namespace}.{self.name}"
 
 
-REL_COLUMNS: Final = "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since, first_lsn"
+REL_COLUMNS: Final = (
+    "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since, first_lsn, masks"
+)
 """The columns of `subscription_rel` in the order of `RelRow`'s fields."""
 REL_VALUES: Final = ", ".join("?" for _ in REL_COLUMNS.split(", "))
 """Their parameters."""

@@ -10,7 +10,7 @@ from pgbridge.bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     import sqlite3
 
-SCHEMA_VERSION = 24
+SCHEMA_VERSION = 25
 
 _NOW = "(julianday('now') - 2440587.5) * 86400.0"
 _ORIGIN = "coalesce((SELECT remote_lsn FROM origin WHERE subscription = {row}.subscription), 0)"
@@ -437,11 +437,17 @@ _SINCE_23 = (
 
 _SINCE_24 = ("ALTER TABLE refresh ADD COLUMN joins INTEGER NOT NULL DEFAULT 0",)
 
+_SINCE_25 = (
+    "ALTER TABLE subscription_rel ADD COLUMN masks TEXT",  # JSON: how its Delta table is masked; NULL if unknown
+    "UPDATE subscription_rel SET masks = '{}'",
+)
+
 _SINCE = (
     *(_SINCE_1, _SINCE_2, _SINCE_3, _SINCE_4, _SINCE_5, _SINCE_6),
     *(_SINCE_7, _SINCE_8, _SINCE_9, _SINCE_10, _SINCE_11, _SINCE_12),
     *(_SINCE_13, _SINCE_14, _SINCE_15, _SINCE_16, _SINCE_17, _SINCE_18),
     *(_SINCE_19, _SINCE_20, _SINCE_21, _SINCE_22, _SINCE_23, _SINCE_24),
+    _SINCE_25,
 )
 
 

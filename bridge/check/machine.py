@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.check.finding import Finding, Level, failed, failure, passed, warning
 from pgbridge.bridge.commands.status import size_text
-from pgbridge.bridge.monitor.server import cannot_listen, read_token
+from pgbridge.bridge.config.daemon_tables import read_secret
+from pgbridge.bridge.monitor.server import cannot_listen
 from pgbridge.bridge.runtime import errors, http_address, process, remedies
 from pgbridge.bridge.spark.launch import names_address
 
@@ -92,7 +93,7 @@ def check_http(http: Http, *, running: bool) -> Finding:
     host, port = http.address
     try:
         if http.token_file is not None:
-            read_token(Path(http.token_file))
+            read_secret("http.token_file", http.token_file)
         if not running:
             socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except errors.ConfigError as error:

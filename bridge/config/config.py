@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from pgbridge.bridge.config.daemon_tables import Http, Spark
+from pgbridge.bridge.config.daemon_tables import Http, Spark, read_secret
 from pgbridge.bridge.config.explain import explain, toml
 from pgbridge.bridge.config.tables import Alerts, Batch, Table, TableMode, TargetTables, Workers, names_in, with_schemas
 from pgbridge.bridge.publication import definitions
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic_core import ErrorDetails
+
+    from pgbridge.bridge.publication.masks import Mask
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -170,6 +173,19 @@ class Subscription(BaseModel):
             raise ValueError(f'must be "{PUBLISHER}" or a connection string')  # the value may be a password
         return server
 
+    @model_validator(mode="after")
+    def _maskable(self) -> Self:
+        masked = {name: table.mask for name, table in self.tables.items() if table.mask}
+        if masked and self.publication_definitions is not None:
+            raise ValueError(
+                f"tables.{toml(next(iter(masked)))}.mask is not possible with publication_definitions, whose row "
+                "filters need the values: publish on the server what the definitions say"
+            )
+        hashed = [name for name, masks in masked.items() if any(mask.method == "sha256" for mask in masks.values())]
+        if hashed and self.target.mask_salt_file is None:
+            raise ValueError(f"tables.{toml(hashed[0])}.mask hashes values, and needs target.mask_salt_file")
+        return self
+
     @property
     def needs_tables(self) -> bool:
         """Whether it is of no use without a table; one for logical messages is."""
@@ -197,6 +213,27 @@ class Subscription(BaseModel):
         """Return Delta's properties of a new table, by its `schema.table`: its own go before the subscription's."""
         own = self.tables.get(table)
         return {**self.target.properties, **({} if own is None else own.properties)}
+
+    @property
+    def masks(self) -> dict[str, dict[str, Mask]]:
+        """The masks of columns, by their table's `schema.table` and their names.
+
+        Raises:
+            ConfigError: The file with the salt cannot be used.
+        """
+        masked = {name: table.mask for name, table in self.tables.items() if table.mask}
+        hashed = any(mask.method == "sha256" for masks in masked.values() for mask in masks.values())
+        salt = read_secret("target.mask_salt_file", self.target.mask_salt_file or "").encode() if hashed else b""
+        return {
+            name: {
+                column: replace(mask, salt=salt) if mask.method == "sha256" else mask for column, mask in masks.items()
+            }
+            for name, masks in masked.items()
+        }
+
+    def masks_of(self, table: str) -> dict[str, Mask]:
+        """The masks of a table's columns, by the table's `schema.table`; raises as `masks` does."""
+        return self.masks.get(table, {})
 
     @property
     def filter_connection(self) -> str | None:
@@ -309,6 +346,10 @@ def _fill(tree: dict[str, Any], folder: Path) -> None:
             if isinstance(definitions, str):
                 key = f"subscription.{name}.publication_definitions"
                 table["publication_definitions"] = str(_resolved(key, definitions, folder))
+            target = table.get("target")
+            if isinstance(target, dict) and isinstance(target.get("mask_salt_file"), str):
+                key = f"subscription.{name}.target.mask_salt_file"
+                target["mask_salt_file"] = str(_resolved(key, target["mask_salt_file"], folder))
             warehouse = table.get("warehouse")
             if isinstance(warehouse, str) and warehouse and not _is_absolute(warehouse):
                 table["warehouse"] = str(_resolved(f"subscription.{name}.warehouse", warehouse, folder))

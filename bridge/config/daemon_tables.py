@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import shlex
+from pathlib import Path
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pgbridge.bridge.config.explain import toml
 from pgbridge.bridge.config.spark_master import check_master, heap_bytes
 from pgbridge.bridge.runtime import http_address
+from pgbridge.bridge.runtime.errors import ConfigError
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -81,3 +84,28 @@ class Http(BaseModel):
     def address(self) -> tuple[str, int]:
         """Host and port."""
         return http_address.split_address(self.listen)
+
+
+_OTHERS: Final = 0o077
+
+
+def read_secret(key: str, name: str) -> str:
+    """Read the first line of a file that only its owner can read.
+
+    Args:
+        key: The key of the configuration that names the file.
+        name: The file.
+
+    Raises:
+        ConfigError: It cannot be read, is empty, or others can read it.
+    """
+    path = Path(name)
+    try:
+        if path.stat().st_mode & _OTHERS:
+            raise ConfigError(f"{key}: others can read {path}", hint=f"chmod 600 {shlex.quote(str(path))}")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}: {path} cannot be read: {error}") from error
+    if not lines or not lines[0].strip():
+        raise ConfigError(f"{key}: the first line of {path} is empty", hint="put a long random word there")
+    return lines[0].strip()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pgbridge.bridge.config.explain import toml
+from pgbridge.bridge.publication.masks import Mask
 from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
 from pgbridge.bridge.targets.location import OWN_NAMESPACE
 from pgbridge.bridge.targets.properties import LEAST_FILES_S, as_properties
@@ -63,6 +64,7 @@ class TargetTables(BaseModel):
         schemas: The schemas of new Delta tables that have another name than the published table's, by the latter.
         conflict_log_destination: Where conflicts are told, as for PostgreSQL 20's subscriptions: in the log, in the
             Delta table `<warehouse>/pgbridge/conflicts`, or in both ("all").
+        mask_salt_file: A file that only its owner can read, whose first line is the salt of hashed columns.
         sequences_every_s: How often the values of sequences are written to `<warehouse>/pgbridge/sequences`; 0 for
             never.
     """
@@ -78,6 +80,7 @@ class TargetTables(BaseModel):
     properties: Properties = Field(default_factory=dict)
     schemas: dict[str, SchemaName] = Field(default_factory=dict)
     conflict_log_destination: Literal["log", "table", "all"] = "log"
+    mask_salt_file: str | None = None
     sequences_every_s: float = Field(default=0, ge=0, allow_inf_nan=False)
 
     @property
@@ -168,6 +171,26 @@ def with_schemas(tables: Any) -> Any:
     return tables
 
 
+def _as_mask(value: Any) -> Mask:
+    """The mask that the file has for a column.
+
+    Raises:
+        ValueError: It is none.
+    """
+    match value:
+        case Mask():
+            return value
+        case "sha256" | "null" | "none":
+            return Mask(value)
+        case {"text": str(text), **others} if not others:
+            return Mask("text", text=text)
+        case {"first": int(characters), **others} if not others and characters > 0 and characters is not True:
+            return Mask("first", characters=characters)
+    raise ValueError(f'must be "sha256", "null", "none", {{ text = "…" }} or {{ first = 3 }}, not {toml(value)}')
+
+
+ColumnMask = Annotated[Any, BeforeValidator(_as_mask)]
+
 TableMode = Literal["mirror", "changelog", "history", "soft_deletes"]
 """What a Delta table has of its published table (`Subscription.mode`)."""
 
@@ -184,6 +207,7 @@ class Table(BaseModel):
         cluster_by: Columns by which a new Delta table is clustered (liquid clustering).
         partition_by: Columns by which a new Delta table is partitioned.
         properties: Delta's properties of a new table, beside and before those of the subscription.
+        mask: What becomes of the values of columns, by the columns' names.
     """
 
     model_config = _STRICT
@@ -193,6 +217,7 @@ class Table(BaseModel):
     cluster_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     properties: Properties = Field(default_factory=dict)
+    mask: dict[str, ColumnMask] = Field(default_factory=dict)
 
     @field_validator("rename")
     @classmethod

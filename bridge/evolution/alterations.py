@@ -128,6 +128,13 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
     return new.kind in _NUMBERS.get(old.kind, frozenset())
 
 
+def keeps_texts(old: ColumnType, new: ColumnType) -> bool:
+    """As `keeps_values`, of the texts that PostgreSQL has for the values: masked values are made of them."""
+    same = old.kind is new.kind and old.arrow == new.arrow
+    integers = {old.kind, new.kind} <= {Kind.INT2, Kind.INT4, Kind.INT8}
+    return keeps_values(old, new) and (same or integers or new.kind is Kind.TEXT)
+
+
 def _keeps_text(old: ColumnType, new: ColumnType) -> bool:
     if old.base_oid in {_CHAR, _XML}:
         return False

@@ -13,7 +13,7 @@ is copied afresh. If somebody has already added a column of the new column's nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pgbridge.bridge.catalog.catalog_rows import ColumnRow
@@ -24,9 +24,11 @@ from pgbridge.bridge.evolution.alterations import (
     WidenColumn,
     common_type,
     declared,
+    keeps_texts,
     keeps_values,
 )
 from pgbridge.bridge.evolution.attrmap import Alignment, Match, align, without_number
+from pgbridge.bridge.publication.masks import effective
 from pgbridge.bridge.publication.published_table import folded, unsupported
 from pgbridge.bridge.runtime.errors import NeedsResync
 from pgbridge.bridge.targets.target import (
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pgbridge.bridge.publication.masks import Masks
     from pgbridge.bridge.publication.tables import Attribute
     from pgbridge.protocol.codec.messages import Column
 
@@ -83,6 +86,7 @@ class Definition:
         value_of: Reads a value from its text.
         parsed: Which types do not become strings in new columns outside of the key, as in `new_type`.
         unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
+        masks: The masks of columns, whose values are texts in `types`.
     """
 
     table: tuple[str, str]
@@ -97,6 +101,7 @@ class Definition:
     value_of: Callable[[ColumnType, str], pa.Scalar]
     parsed: Collection[str] = ()
     unrepresentable: Literal["error", "null"] = "error"
+    masks: Masks = field(default_factory=dict)
 
     @property
     def relation(self) -> str:
@@ -286,11 +291,14 @@ class _SchemaDraft:
         return any(row.name == name and row.state == "gone" for row in self._absent)
 
     def _check_type_change(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
-        name = match.column.name
+        name, column = match.column.name, match.column
+        is_masked = effective(self._definition.masks, name) is not None
+        if is_masked:
+            (type_,) = self._definition.types_of([(column.type_oid, column.typmod)])
         (old,) = self._definition.types_of([(known.type_oid, known.typmod)])
         if (old.oid, old.typmod) == (type_.oid, type_.typmod):
             return
-        if not keeps_values(old, type_):
+        if not (keeps_texts if is_masked else keeps_values)(old, type_):
             raise self._definition.refusal(
                 f'column "{name}" of table "{self._definition.relation}" changed its type from {declared(old)} to '
                 f"{declared(type_)}: the server converted the values of existing rows, and does not send them again"
@@ -350,8 +358,12 @@ class _SchemaDraft:
                 f'the server filled column "{name}" of table "{definition.relation}" in existing rows, and does not '
                 "send its values: its default is not a constant, or the table was rewritten since"
             )
+        fill, mask = attribute.fill, effective(definition.masks, name)
+        if fill is not None and mask is not None:
+            masked = mask.of(fill.encode())
+            fill = None if masked is None else masked.decode()
         try:
-            return None if attribute.fill is None else definition.value_of(type_, attribute.fill), ""
+            return None if fill is None else definition.value_of(type_, fill), ""
         except ProtocolError as error:
             # a text of another type is the default of a later column of the same name
             if definition.unrepresentable == "null" or not isinstance(error, UnrepresentableValue):

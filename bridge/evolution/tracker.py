@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pgbridge.bridge.publication.masks import Masks
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.publication.tables import Attribute
     from pgbridge.bridge.targets.target import Target, TargetSchema
@@ -87,12 +88,15 @@ class DefinitionTracker:
         *,
         replicated: Collection[str] | None,
         key: Collection[str],
+        masks: Masks = MappingProxyType({}),
         xid: int | None = None,
     ) -> Plan:
         """Plan how a target follows a definition. The plan counts from now on.
 
         Args:
+            types: The types of its columns; text for those that are masked.
             replicated: Names of the replicated columns, which the target must have; None for all.
+            masks: The masks of columns.
             xid: The transaction that brings it.
 
         Raises:
@@ -112,6 +116,7 @@ class DefinitionTracker:
             value_from_text,
             self._parsed,
             self._unrepresentable,
+            masks,
         )
         planned = plan(definition, self._schema(target))
         self._known[relation.relation_id] = planned.known

@@ -13,7 +13,6 @@ import hmac
 import io
 import json
 import secrets
-import shlex
 import threading
 import time
 from contextlib import suppress
@@ -22,10 +21,10 @@ from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from pathlib import Path
 from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from typing import TYPE_CHECKING, Any, Final
 
+from pgbridge.bridge.config.daemon_tables import read_secret
 from pgbridge.bridge.monitor.document import not_ready
 from pgbridge.bridge.monitor.view import Sources, View, exposition
 from pgbridge.bridge.runtime import http_address, log, threads
@@ -283,26 +282,6 @@ def _page() -> Response:
     return Response(HTTPStatus.OK, "text/html; charset=utf-8", text.replace("{{nonce}}", nonce).encode(), policy)
 
 
-_OTHERS = 0o077
-
-
-def read_token(path: Path) -> str:
-    """Read the first line of a file that only its owner can read.
-
-    Raises:
-        ConfigError: It cannot be read, is empty, or others can read it.
-    """
-    try:
-        if path.stat().st_mode & _OTHERS:
-            raise ConfigError(f"http.token_file: others can read {path}", hint=f"chmod 600 {shlex.quote(str(path))}")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"http.token_file: {path} cannot be read: {error}") from error
-    if not lines or not lines[0].strip():
-        raise ConfigError(f"http.token_file: the first line of {path} is empty", hint="put a long random word there")
-    return lines[0].strip()
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
     """Decides on requests.
@@ -363,7 +342,7 @@ class Monitor(threads.Closing):
         if self._http is None:
             return
         host, port = self._http.address
-        token = None if self._http.token_file is None else read_token(Path(self._http.token_file))
+        token = None if self._http.token_file is None else read_secret("http.token_file", self._http.token_file)
         self._view.catalog = catalog
         self._server = Server(host, port, Access(host, token), self._view)
         self._server.start()

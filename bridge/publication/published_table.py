@@ -6,16 +6,18 @@ counterpart of pgoutput's RelationSyncEntry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pgbridge.bridge.runtime.errors import PublicationError
+from pgbridge.bridge.publication.masks import TEXT, effective, identifies
+from pgbridge.bridge.runtime.errors import PublicationError, TargetError
 from pgbridge.bridge.runtime.warehouse import unsupported_name
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pgbridge.bridge.publication.masks import Mask, Masks
     from pgbridge.bridge.publication.publication import Action
     from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation
 
@@ -25,13 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PublishedColumn:
-    """A published column, as the server's catalog has it now."""
+    """A published column, as the server's catalog has it now, and what its values become."""
 
     name: str
     type_oid: int
     typmod: int
     in_primary_key: bool
     in_replica_identity_index: bool
+    mask: Mask | None = None
+
+    @property
+    def sent_type(self) -> tuple[int, int]:
+        """The type, with its modifier, of the values that leave the mask, if there is one."""
+        return (self.type_oid, self.typmod) if self.mask is None else TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,11 @@ class PublishedTable:
     def qualified_name(self) -> str:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
+
+    def with_masks(self, masks: Masks) -> PublishedTable:
+        """The table with columns that know their masks."""
+        columns = (replace(column, mask=effective(masks, column.name)) for column in self.columns)
+        return replace(self, columns=tuple(columns)) if masks else self
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -97,6 +110,26 @@ class PublishedTable:
         if self.replica_identity == "i":
             return frozenset(column.name for column in every if column.in_replica_identity_index)
         return frozenset(column.name for column in every if column.in_primary_key)
+
+
+def check_masks(table: PublishedTable, masks: Masks) -> None:
+    """Check that the columns of a table that is to be copied can be masked.
+
+    Raises:
+        TargetError: There is no such column, or it identifies rows.
+    """
+    columns = {column.name: column for column in (*table.columns, *table.unpublished_keys)}
+    for name, mask in masks.items():
+        column = columns.get(name)
+        if column is None:
+            near = next((other for other in columns if other.lower() == name.lower()), None)
+            raise TargetError(
+                f'table "{table.qualified_name}" has no published column "{name}" to be masked',
+                hint=f'correct mask in tables."{table.qualified_name}": '
+                + (f'write "{near}"' if near else f"its columns are {', '.join(columns)}"),
+            )
+        if mask.method != "none" and (column.in_primary_key or column.in_replica_identity_index):
+            raise identifies(table.qualified_name, name)
 
 
 # --- Names that Delta or a catalog does not support, and the published tables that are left out because of them. Pure.

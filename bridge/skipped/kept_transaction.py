@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pgbridge.bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
 from pgbridge.bridge.effects.events import TRUNCATE
 from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, fills
+from pgbridge.bridge.publication.masks import Mask, effective
 from pgbridge.bridge.runtime import errors, process
 from pgbridge.bridge.targets.target import Mode, Target
 from pgbridge.bridge.track.spool import SpoolFile
@@ -44,6 +45,7 @@ class TableThen(NamedTuple):
     Attributes:
         relid: The published table's oid then; None if it was not known.
         filtered: Whether it had row filters.
+        masked: The columns whose values are texts, because they are masked.
     """
 
     namespace: str
@@ -56,6 +58,7 @@ class TableThen(NamedTuple):
     cut_identity: list[str]
     within_partition: bool
     filtered: bool
+    masked: Sequence[str] = ()
 
     @classmethod
     def of(cls, table: Subscribed, finish_lsn: Lsn, relids: Mapping[Name, int | None]) -> TableThen:
@@ -71,6 +74,7 @@ class TableThen(NamedTuple):
             sorted(table.cut_identity),
             table.within_partition,
             bool(table.filters or table.server_filters),
+            sorted(name for name in table.masks if effective(table.masks, name) is not None),
         )
 
     @property
@@ -89,6 +93,7 @@ class TableThen(NamedTuple):
             cut_identity=frozenset(self.cut_identity),
             within_partition=self.within_partition,
             then=then,
+            masks=dict.fromkeys(self.masked, Mask("null")),  # the messages have masked values already
         )
 
 

@@ -27,6 +27,7 @@ from pgbridge.protocol.values.types import Place, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pgbridge.bridge.publication.masks import Mask
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.sync.key_order import CopyOrder
 
@@ -64,6 +65,7 @@ class CopySpec:
         places: Where the values of columns go, if not every text stays there what it is.
         order: How rows are divided for sorting; None if they are written as they come.
         max_rate: Bytes that a connection may read a second; None for no limit.
+        masks: The masks of columns: of these the SELECT has the texts.
     """
 
     conninfo: str = field(repr=False)
@@ -81,6 +83,7 @@ class CopySpec:
     places: dict[str, Place] = field(default_factory=dict)
     order: CopyOrder | None = None
     max_rate: float | None = None
+    masks: dict[str, Mask] = field(default_factory=dict, repr=False)
 
 
 def copy_spec(
@@ -101,7 +104,7 @@ def copy_spec(
         columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
     """
     own = [info for oid, info in types.items() if oid not in BUILTIN]
-    published = {column.name: resolve(column.type_oid, column.typmod, types).arrow for column in table.columns}
+    published = {column.name: resolve(*column.sent_type, types).arrow for column in table.columns}
     targets = {**published, **{column.name: column.type.arrow for column in columns or ()}}
     return CopySpec(
         conninfo,
@@ -111,12 +114,13 @@ def copy_spec(
         copy_select(table, types),
         list(table.row_filters),
         list(ranges),
-        [(column.name, column.type_oid, column.typmod) for column in table.columns],
+        [(column.name, *column.sent_type) for column in table.columns],
         pa.schema(targets.items()),
         [asdict(info) for info in own],
         unrepresentable,
         key_of(table),
         {column.name: column.type.place for column in columns or () if column.type.place is not Place.COLUMN},
+        masks={column.name: column.mask for column in table.columns if column.mask is not None},
     )
 
 
@@ -217,13 +221,24 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
         for messages in copy_out(connection, statement, len(types)):
             pace.read(float(messages.lengths.sum()), time.monotonic() - since_s)
             since_s = time.monotonic()
-            yield from _widened(decoder.decode(messages), spec.schema).to_batches()
+            yield from _widened(_masked(decoder.decode(messages), spec.masks), spec.schema).to_batches()
         decoder.finish()
     except UnrepresentableValue as error:
         raise errors.TargetError(
             f'table "{spec.relation}": {error}',
             hint=unrepresentable_hint(in_key=error.column in spec.key),
         ) from error
+
+
+def _masked(rows: pa.Table, masks: Mapping[str, Mask]) -> pa.Table:
+    """Return the rows with masked values."""
+    for name, mask in masks.items():
+        values = [
+            None if value is None or (masked := mask.of(value.encode())) is None else masked.decode()
+            for value in rows[name].to_pylist()
+        ]
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, rows[name].type))
+    return rows
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:

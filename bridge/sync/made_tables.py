@@ -65,7 +65,7 @@ def new_columns(
         parsed: As in `new_type`.
     """
     key = {column.name for column in table.columns if column.in_primary_key or column.in_replica_identity_index}
-    resolved = [(column.name, resolve(column.type_oid, column.typmod, types)) for column in table.columns]
+    resolved = [(column.name, resolve(*column.sent_type, types)) for column in table.columns]
     return [TargetColumn(name, type_ if name in key else new_type(type_, parsed)) for name, type_ in resolved]
 
 

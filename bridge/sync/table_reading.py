@@ -113,8 +113,12 @@ def where_clause(row_filters: Sequence[str], *further: str) -> str:
 
 def copy_select(table: PublishedTable, types: Mapping[int, TypeInfo]) -> str:
     """Return the SELECT for COPY: each published column in the form in which the decoder reads its type."""
-    resolved = {column.name: resolve(column.type_oid, column.typmod, types) for column in table.columns}
-    return select_statement(table, [copy_expression(name, type_) for name, type_ in resolved.items()])
+    expressions = []
+    for column in table.columns:
+        type_ = resolve(column.type_oid, column.typmod, types)
+        # what is masked is the text
+        expressions.append(copy_expression(column.name, type_, as_text=column.mask is not None))
+    return select_statement(table, expressions)
 
 
 def copy_statement(select: str, row_filters: Sequence[str], *further: str) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pgbridge.bridge.apply.suspects import SUSPECTS, Work
 from pgbridge.bridge.batch.routes import Subscribed
-from pgbridge.bridge.catalog import copied_ranges, followed, manifest
+from pgbridge.bridge.catalog import copied_ranges, followed, manifest, refresh
 from pgbridge.bridge.catalog.catalog_rows import RelRow, owner_of
 from pgbridge.bridge.lake.ddl import check_properties
 from pgbridge.bridge.lake.forms import check_new_table
@@ -36,7 +36,8 @@ from pgbridge.bridge.lake.shared_folder import SharedFolders
 from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from pgbridge.bridge.lake.table_position import TablePosition, check_committed
 from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
-from pgbridge.bridge.publication.published_table import PublishedTable, unsupported_table
+from pgbridge.bridge.publication.masks import described, differ
+from pgbridge.bridge.publication.published_table import PublishedTable, check_masks, unsupported_table
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
@@ -125,7 +126,7 @@ class TableSync:
             if unsupported_table(table, self._subscription.place_of) is not None:
                 continue
             path = table_location(*self._subscription.place_of(table.namespace, table.name))
-            self._check_layout(table, path)
+            self._check_new(table, path)
             other = by_place.get(real_location(path))
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
                 raise one_place(self._subscription, path, (other.namespace, other.name), (table.namespace, table.name))
@@ -342,7 +343,8 @@ class TableSync:
             ) from error
         several = first_lsn if first_lsn < last_lsn else INVALID
         copied = replace(rel, state="f", lsn=last_lsn, position=first_lsn, first_lsn=several)
-        return stamp, replace(copied, timeline=snapshot.timeline)
+        masks = described(self._subscription.masks_of(rel.qualified_name))
+        return stamp, replace(copied, timeline=snapshot.timeline, masks=masks)
 
     def _max_rate(self, ranges: int) -> float | None:
         """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
@@ -351,9 +353,10 @@ class TableSync:
             return None
         return workers.max_copy_rate_bytes_s / workers.max_sync_workers / min(ranges, MOST_CONNECTIONS)
 
-    def _check_layout(self, table: PublishedTable, path: str) -> None:
-        """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
+    def _check_new(self, table: PublishedTable, path: str) -> None:
+        """Raise if columns cannot be masked; or if a Delta table that is to be made cannot have its layout."""
         name, parsed = table.qualified_name, self._subscription.target.parsed
+        check_masks(table, self._subscription.masks_of(name))
         layout = self._subscription.layout_of(name)
         if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
             check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, parsed))
@@ -380,6 +383,7 @@ class TableSync:
         """
         if (why := unsupported_table(table)) is not None:
             raise errors.TargetError(why.reason, hint=why.hint)
+        check_masks(table, self._subscription.masks_of(rel.qualified_name))
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
@@ -414,12 +418,16 @@ class TableSync:
         rels = [rel for rel in self._catalog.rels(name) if not self.needs_copy(rel) and rel.waits is None]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
             existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
+        masked = self._subscription.masks
         for known in rels:
-            rel = known
+            rel, masks = known, masked.get(known.qualified_name, {})
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if rel.state != "i":
                 target, position = existing[known].result()
+                if rel.masks is not None and differ(rel.masks, masks, [field.name for field in target.schema]):
+                    self._have_wait(rel)
+                    continue
                 rel = self._positions.believed(rel, position, server)
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
@@ -428,16 +436,34 @@ class TableSync:
                 continue
             relid = rel.relid or (table.relid if table is not None else None)
             state = "r" if rel.since_lsn <= remote_lsn else "s"
-            rel = replace(rel, state=state, relid=relid)
+            rel = replace(rel, state=state, relid=relid, masks=described(masks))
             if rel != known:
                 self._catalog.put_rel(name, rel)
             cut = table.cut_identity if table is not None else frozenset()
             ranges = copied_ranges.read(self._catalog, name, (rel.namespace, rel.name)) if rel.first_lsn else None
             of_ranges = range_cut(ranges, rel) if ranges is not None else None
             subscribed[rel.namespace, rel.name] = Subscribed(
-                target, rel.whole_lsn, cut_identity=cut, relid=relid, cut=of_ranges
+                target, rel.whole_lsn, cut_identity=cut, relid=relid, cut=of_ranges, masks=masks
             )
         return subscribed
+
+    def _have_wait(self, rel: RelRow) -> None:
+        """Leave out the changes of a table whose Delta table is masked otherwise: values of both kinds do not mix."""
+        owner = owner_of(self._subscription.name)
+        why = errors.NeedsResync(
+            f'the masks of table "{rel.qualified_name}" are others than those of the rows that its Delta table has',
+            (rel.namespace, rel.name),
+            hint=f"copy the table afresh: {remedies.resync(owner, rel.qualified_name)}; VACUUM then removes the old "
+            "files after its retention",
+        )
+        self._log.error(
+            "a table waits for its resync, and its changes are left out; the others go on",
+            relation=rel.qualified_name,
+            reason=why.message,
+            hint=why.hint,
+        )
+        name, table = self._subscription.name, (rel.namespace, rel.name)
+        refresh.have_wait(self._catalog, name, [table], str(why), time.time())
 
     def _existing(self, rel: RelRow) -> tuple[Target, TablePosition]:
         """Return the Delta table of a copied table. If it is gone, creating it again would lose its rows silently."""

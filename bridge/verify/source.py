@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from pgbridge import sql
+from pgbridge.bridge.publication.masks import SALT_SETTING
 from pgbridge.bridge.receive import connection, slot
 from pgbridge.bridge.runtime import errors, threads
 from pgbridge.bridge.sqltext.lexer import quote_identifier
@@ -92,6 +93,11 @@ class Source(threads.Closing):
                 hint="see xact_start in pg_stat_activity, and pg_prepared_xacts; verify again once it has ended, or "
                 "with a greater --wait",
             ) from error
+
+    def use_salt(self, salt: bytes) -> None:
+        """Have the server mask values with a salt, until `close`; it is a parameter, and in no statement's text."""
+        for _ in self.query("SELECT set_config(%(name)s, %(salt)s, true)", {"name": SALT_SETTING, "salt": salt.hex()}):
+            pass
 
     def cut(self) -> None:
         """End both connections from another thread: who waits for an answer on one gets a PublisherError."""

@@ -181,8 +181,7 @@ class SourceTable:
             yield from self._texts(self.table.source_key, f"({' UNION ALL '.join(selects)}) AS r")
 
     def _texts(self, key: str, source: str) -> Iterator[tuple[str, list[tables.ValueTexts]]]:
-        names = [quote_identifier(column.name) for column in self.table.columns]
-        shown = [f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END" for name in names]
+        shown = [column.source_text for column in self.table.columns]
         columns = f"ARRAY[{', '.join(self.table.source_texts())}], ARRAY[{', '.join(shown)}]"
         for key_hash, records, texts in self.source.query(f"SELECT {key}, {columns} FROM {source}"):
             yield key_hash, list(zip(records, texts, strict=True))

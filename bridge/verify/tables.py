@@ -25,6 +25,7 @@ from pgbridge.protocol.values.types import ColumnType, Kind, Place, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pgbridge.bridge.publication.masks import Mask
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.targets.target import Mode
 
@@ -205,20 +206,31 @@ ValueTexts = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class VerifiedColumn:
-    """A published column: its name, its type on the server, and the type and place of its Delta column."""
+    """A published column: its name, its type on the server, its Delta column's type and place, and its mask."""
 
     name: str
     type: ColumnType
     target: pa.DataType
     place: Place = Place.COLUMN
+    mask: Mask | None = None
 
     @property
     def source_value(self) -> str:
         """PostgreSQL's expression of what Delta has."""
-        value = source_value(quote_identifier(self.name), self.type, self.target)
+        if self.mask is not None:
+            value = self.mask.sql(self.name)
+        else:
+            value = source_value(quote_identifier(self.name), self.type, self.target)
         for text in AS_NULLS if self.place is Place.PARTITION and pa.types.is_string(self.target) else ():
             value = f"nullif({value}, '{text}')"
         return value
+
+    @property
+    def source_text(self) -> str:
+        """PostgreSQL's expression of the text that people are shown."""
+        name = quote_identifier(self.name)
+        shown = f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END"
+        return shown if self.mask is None else self.mask.sql(self.name)
 
     @property
     def target_value(self) -> tuple[str, pa.DataType]:

@@ -107,6 +107,9 @@ class Verification:
             stopping=self.stopping,
         ) as source:
             self._source = source
+            salts = {mask.salt for masks in self.subscription.masks.values() for mask in masks.values() if mask.salt}
+            for salt in salts:  # a subscription has one
+                source.use_salt(salt)
             after_lsn, end_lsn, app_id, rels, added = self._delta_lsn(source.lsn)
             chosen = [rel for rel in [*rels, *added] if wanted(rel.qualified_name)]
             tables: list[VerifiedTable] = []
@@ -193,14 +196,14 @@ class Verification:
         except BridgeError as error:
             raise VerifyError(str(error)) from error
         fields = {field.name: field for field in schema or ()}
-        types = self.published.types([(column.type_oid, column.typmod) for column in published.columns])
+        types = self.published.types([column.sent_type for column in published.columns])
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):
             field = fields.get(column.name)
             fitted = field and field.fitted(type_)
             if fitted is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
-            columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place))
+            columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place, column.mask))
         compared = tuple(column for column in columns if column.place is not Place.VARIANT)
         if not compared:
             raise VerifyError("it has no column that can be compared")

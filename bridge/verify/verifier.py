@@ -214,7 +214,7 @@ class Verifier:
         row: VerifiedRow | None,
     ) -> Step:
         """A step of a table that is too large for one, if it can be divided."""
-        types = published.types([(column.type_oid, column.typmod) for column in table.columns])
+        types = published.types([column.sent_type for column in table.columns])
         schema = pa.schema([(column.name, type_.arrow) for column, type_ in zip(table.columns, types, strict=True)])
         number = size_bytes // _STEP_BYTES + 1
         parts = None if table.relkind == "p" else key_parts(publisher, table, key_of(table), schema, number)

@@ -6,26 +6,28 @@ All messages lie in one buffer, and their tuples are read column by column (`dec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgbridge.protocol.bulk.decode_chunk import Column, DecodeChunk, Tuples, decode_in_chunks
+from pgbridge.protocol.bulk.decode_chunk import Column, DecodeChunk, Tuples, ValuePlaces, decode_in_chunks
 from pgbridge.protocol.bulk.message_array import MessageArray
 from pgbridge.protocol.codec.pgoutput import MESSAGE_TYPES
 from pgbridge.protocol.errors import MalformedMessage
 from pgbridge.protocol.values.value_array import Bools, Bytes, Ints, Unrepresentable, numbers_at
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pgbridge.protocol.codec.messages import Relation, Tuple
     from pgbridge.protocol.values.types import ColumnType
 
 INSERT, UPDATE, DELETE = b"IUD"
 _KEY, _OLD, _NEW = b"KON"
+
+ReadT = TypeVar("ReadT")
 
 _XID_BYTES: Final = 4
 _RELATION_BYTES: Final = 4
@@ -167,6 +169,21 @@ class RowMessages:
         )
         return [values for olds, _ in decoded for values in olds], [values for _, news in decoded for values in news]
 
+    def places(self, relation: Relation, columns: Collection[int], rows: npt.NDArray[np.int64]) -> ValuePlaces:
+        """Return where values of some columns stand in the messages' buffer: the old tuples' and the new ones'.
+
+        The arguments and errors are those of `raw`.
+        """
+        decoded = decode_in_chunks(
+            self._messages,
+            rows,
+            self._name,
+            lambda chunk, part: _places(
+                chunk, self.tags[part], self._body, relation, columns, int(self._messages.starts[part[0]])
+            ),
+        )
+        return [place for places in decoded for place in places]
+
 
 class _Decoded(NamedTuple):
     """A chunk's columns, a row for each message.
@@ -210,17 +227,35 @@ def _check_behind_old(chunk: DecodeChunk, tags: Bytes, positions: Ints, has_old:
 def _raw(
     chunk: DecodeChunk, tags: Bytes, body: int, relation: Relation, columns: Collection[int]
 ) -> tuple[list[Tuple | None], list[Tuple | None]]:
+    names = [column.name for column in relation.columns]
+    olds, news = _both(chunk, tags, body, len(names), lambda tuples: tuples.raw(names, columns))
+    return olds, news
+
+
+def _places(
+    chunk: DecodeChunk, tags: Bytes, body: int, relation: Relation, columns: Collection[int], begin: int
+) -> ValuePlaces:
+    """The places in the buffer whose part from `begin` on the chunk has."""
+    names = [column.name for column in relation.columns]
+    both = _both(chunk, tags, body, len(names), lambda tuples: tuples.places(names, columns))
+    moved = begin - int(chunk.starts[0])
+    return [(i, kinds, begins + moved, ends + moved) for places in both for i, kinds, begins, ends in places]
+
+
+def _both(
+    chunk: DecodeChunk, tags: Bytes, body: int, columns: int, read: Callable[[Tuples], ReadT]
+) -> tuple[ReadT, ReadT]:
+    """Read the old tuples, then the new ones, of messages with so many columns."""
     positions = chunk.starts + body
     _, has_old = _marks(chunk, tags, positions)
-    names = [column.name for column in relation.columns]
     owners = np.flatnonzero(has_old)
-    tuples = Tuples(chunk, owners, positions[owners], len(names))
-    olds = tuples.raw(names, columns)
+    tuples = Tuples(chunk, owners, positions[owners], columns)
+    olds = read(tuples)
     positions[owners] = tuples.positions
     _check_behind_old(chunk, tags, positions, has_old)
     owners = np.flatnonzero(tags != DELETE)
-    tuples = Tuples(chunk, owners, positions[owners], len(names))
-    news = tuples.raw(names, columns)
+    tuples = Tuples(chunk, owners, positions[owners], columns)
+    news = read(tuples)
     chunk.check_end(owners, tuples.positions)
     return olds, news
 

@@ -264,14 +264,14 @@ def decode_copy_binary(
     return table
 
 
-def copy_expression(column_name: str, type_: ColumnType) -> str:
+def copy_expression(column_name: str, type_: ColumnType, *, as_text: bool = False) -> str:
     """Return the expression to select for a column, so that COPY BINARY sends its values in a form that can be read.
 
-    The expression is the quoted column, or its text if the type is not read in binary form: `concat` gives what the
-    output function writes, as in the stream, while a cast to text may be defined by the type. A composite value IS
-    DISTINCT FROM NULL if it exists, while IS NOT NULL looks at its fields.
+    The expression is the quoted column, or its text if that is wanted or the type is not read in binary form: `concat`
+    gives what the output function writes, as in the stream, while a cast to text may be defined by the type. A
+    composite value IS DISTINCT FROM NULL if it exists, while IS NOT NULL looks at its fields.
     """
     quoted = '"' + column_name.replace('"', '""') + '"'
-    if type_.binary:
+    if type_.binary and not as_text:
         return quoted
     return f"CASE WHEN {quoted} IS DISTINCT FROM NULL THEN pg_catalog.concat({quoted}) END"

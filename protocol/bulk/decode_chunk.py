@@ -200,6 +200,9 @@ def _chunk(messages: MessageArray, rows: Ints, first_row: int, name: Callable[[i
     return DecodeChunk(data, starts, ends, first_row, lambda index: name(int(rows[index])))
 
 
+ValuePlaces = list[tuple[int, Bytes, Ints, Ints]]
+"""For a column, by its position: the kinds of its values, where their kinds stand, and where they end."""
+
 _UNCHANGED, _TEXT, _BINARY = b"utb"
 _KNOWN_KINDS: Final = np.isin(np.arange(256), list(VALUE_KINDS))
 _KINDS_WITH_LENGTH: Final = np.isin(np.arange(256), [_TEXT, _BINARY])
@@ -288,6 +291,18 @@ class Tuples:
         for owner, tuple_ in zip(self._owners.tolist(), tuples, strict=True):
             by_message[owner] = tuple_
         return by_message
+
+    def places(self, names: Sequence[str], columns: Collection[int]) -> ValuePlaces:
+        """Read all columns, and return where the values of some of them stand, column by column."""
+        found: list[tuple[Bytes, Ints, Ints]] = []
+        for i, name in enumerate(names if len(self._owners) else ()):
+            begins = self.positions
+            kinds, _, _ = self._step(name)
+            self._check_kinds(kinds, name)
+            self.positions = self._following
+            if i in columns:
+                found.append((kinds, begins, self.positions))
+        return [(i, *place) for i, place in zip(sorted(columns), found, strict=False)]
 
     def _step(self, name: str) -> tuple[Bytes, ValueArray, bool]:
         """Find the next column's values, and set `_following` to the positions behind them.

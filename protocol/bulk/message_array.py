@@ -113,6 +113,32 @@ class MessageArray:
         """The messages without their first bytes; a shorter message then has a negative length."""
         return MessageArray(self.data, self.starts + width, self.ends) if width else self
 
+    def replaced(self, begins: Ints, ends: Ints, contents: Sequence[bytes]) -> MessageArray:
+        """Copy the messages into one buffer, with other bytes in some places, each within one message.
+
+        Args:
+            begins: Where the places begin in `data`, ascending.
+            ends: Where they end.
+            contents: What stands there.
+        """
+        if not len(begins):
+            return self
+        first, last = int(self.starts[0]), int(self.ends[-1])
+        whole = self.data[first:last].data
+        parts: list[bytes | memoryview] = []
+        at = 0
+        for begin, end, content in zip((begins - first).tolist(), (ends - first).tolist(), contents, strict=True):
+            parts += (whole[at:begin], content)
+            at = end
+        parts += (whole[at:], bytes(PADDING))
+        lengths = np.fromiter(map(len, contents), np.int64, len(contents))
+        moves = np.concatenate([[0], np.cumsum(lengths - (ends - begins))])  # behind so many places
+        return MessageArray(
+            np.frombuffer(b"".join(parts), np.uint8),
+            self.starts - first + moves[np.searchsorted(ends, self.starts, side="right")],
+            self.ends - first + moves[np.searchsorted(ends, self.ends, side="right")],
+        )
+
     def trimmed(self) -> MessageArray:
         """The same messages, copied if they are less than half of their buffer, so that it can be freed."""
         if not len(self):

@@ -52,6 +52,7 @@ DEFAULTS = {
         "properties": {},
         "schemas": {},
         "conflict_log_destination": "log",
+        "mask_salt_file": None,
         "sequences_every_s": 0.0,
     },
     "workers": {

@@ -33,6 +33,7 @@ from pgbridge.protocol.stream.transactions import Ending, Item, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pgbridge.bridge.receive.stream.masking import StreamMasks
     from pgbridge.bridge.receive.stream.queue import TransactionQueue
     from pgbridge.bridge.track.progress import Progress
     from pgbridge.bridge.track.spool import SpoolFolder
@@ -103,6 +104,7 @@ class StreamOptions:
         options: pgoutput's options (proto_version, publication_names, binary, …).
         memory_bytes: How much memory all transactions in progress may hold together.
         timeout_s: wal_receiver_timeout: how long the server may send nothing; 0 for any time.
+        masks: Masks the values of columns before anything is kept; None if there are no masks.
     """
 
     slot_name: str
@@ -110,6 +112,7 @@ class StreamOptions:
     options: walsender.PgoutputOptions
     memory_bytes: int = 64 << 20
     timeout_s: float = 60.0
+    masks: StreamMasks | None = None
 
 
 class WalReceiver:
@@ -286,6 +289,8 @@ class WalReceiver:
     def _receive(self) -> bool:
         """Handle the messages that have arrived, up to one read's worth; True if none had."""
         messages = self._copy_both.read()
+        if self._stream.masks is not None:
+            messages = self._stream.masks.masked(messages)
         at = 0
         # Keepalives: messages too short for XLogData with a payload.
         for index in np.flatnonzero(messages.lengths <= walsender.HEADER_BYTES).tolist():

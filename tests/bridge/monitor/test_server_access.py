@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from pgbridge.bridge.monitor.server import Access, read_token
+from pgbridge.bridge.config.daemon_tables import read_secret
+from pgbridge.bridge.monitor.server import Access
 from pgbridge.bridge.runtime.errors import ConfigError
 
 
@@ -50,12 +51,12 @@ def test_a_token_file(tmp_path):
     file = tmp_path / "a token"
     file.write_text(" word \nrest\n")
     file.chmod(0o600)
-    assert read_token(file) == "word"
+    assert read_secret("http.token_file", str(file)) == "word"
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="others can read") as caught:
-        read_token(file)
+        read_secret("http.token_file", str(file))
     subprocess.run(["sh", "-c", caught.value.hint], check=True)
-    assert read_token(file) == "word"
+    assert read_secret("http.token_file", str(file)) == "word"
 
 
 @pytest.mark.parametrize("content", ["", "\nword", "  \n"])
@@ -65,9 +66,9 @@ def test_an_empty_token_file(tmp_path, content):
     file.write_text(content)
     file.chmod(0o600)
     with pytest.raises(ConfigError, match="is empty"):
-        read_token(file)
+        read_secret("http.token_file", str(file))
 
 
 def test_a_missing_token_file(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_token(tmp_path / "none")
+        read_secret("http.token_file", str(tmp_path / "none"))
