@@ -158,7 +158,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to let it run, run": "remedies/test_of_a_subscription.py::test_a_subscription_that_is_disabled",
         "{remedies.of_no_table(": _NO_TABLE,
     },
-    "monitor/server.py": {
+    "config/daemon_tables.py": {
         "chmod 600": "bridge/monitor/test_server_access.py::test_a_token_file",
     },
     "publication/differences.py": {
@@ -262,7 +262,11 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "{recover}choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",
         "ALTER TABLE": _IDENTITY,
     },
+    "receive/stream/masking.py": {
+        'add "{new[0]}" to mask': "oracle/test_masks.py::test_definitions_that_change",
+    },
     "sync/tablesync.py": {
+        "copy the table afresh": "oracle/test_masks.py::test_masks_that_change_have_the_table_wait",
         "to have the copy replace": _ROWS_ALREADY,
         "{WAYS_BACK}": _GONE,
     },

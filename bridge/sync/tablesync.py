@@ -453,8 +453,7 @@ class TableSync:
         why = errors.NeedsResync(
             f'the masks of table "{rel.qualified_name}" are others than those of the rows that its Delta table has',
             (rel.namespace, rel.name),
-            hint=f"copy the table afresh: {remedies.resync(owner, rel.qualified_name)}; VACUUM then removes the old "
-            "files after its retention",
+            hint=f"copy the table afresh: {remedies.resync(owner, rel.qualified_name)}",
         )
         self._log.error(
             "a table waits for its resync, and its changes are left out; the others go on",

@@ -294,15 +294,15 @@ class Tuples:
 
     def places(self, names: Sequence[str], columns: Collection[int]) -> ValuePlaces:
         """Read all columns, and return where the values of some of them stand, column by column."""
-        found: list[tuple[Bytes, Ints, Ints]] = []
+        placed: list[tuple[Bytes, Ints, Ints]] = []
         for i, name in enumerate(names if len(self._owners) else ()):
             begins = self.positions
             kinds, _, _ = self._step(name)
             self._check_kinds(kinds, name)
             self.positions = self._following
             if i in columns:
-                found.append((kinds, begins, self.positions))
-        return [(i, *place) for i, place in zip(sorted(columns), found, strict=False)]
+                placed.append((kinds, begins, self.positions))
+        return [(i, *place) for i, place in zip(sorted(columns), placed, strict=False)]
 
     def _step(self, name: str) -> tuple[Bytes, ValueArray, bool]:
         """Find the next column's values, and set `_following` to the positions behind them.

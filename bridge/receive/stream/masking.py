@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pgbridge.bridge.publication.masks import effective, identifies
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.protocol.bulk.columns import RowMessages
 from pgbridge.protocol.bulk.message_array import MessageArray
@@ -124,7 +125,7 @@ class StreamMasks:
                 f'table "{".".join(name)}" does not have the masked column "{missing[0]}", but "{new[0]}", which may '
                 "be the same under another name",
                 hint=f'add "{new[0]}" to mask in tables."{".".join(name)}", with "none" if it is not to be masked, and '
-                "restart pgbridge",
+                f"run: {remedies.reload()}",
             )
         by_position = {}
         for i, column in enumerate(relation.columns):
