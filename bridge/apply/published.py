@@ -111,11 +111,10 @@ class Published:
                 "values are transferred as text: some types cannot be read in binary form",
                 columns=sorted(textual),
             )
-        masked = subscription.masks
         by_name = {
-            (table.namespace, table.name): table.with_masks(masked.get(table.qualified_name, {})) for table in tables
+            (table.namespace, table.name): table.shaped(subscription.shape_of(table.qualified_name)) for table in tables
         }
-        readable = not textual and not masked  # a mask takes the text
+        readable = not textual and not subscription.masks  # a mask takes the text
         published = cls(subscription, publisher, by_name, readable, types, definitions, applied, filter_server)
         published.routes({})  # refuses a filter that cannot be computed, before a slot is created
         return published

@@ -368,7 +368,12 @@ def _stream_masks(subscription: Subscription, catalog: Catalog) -> StreamMasks |
         return None
     rels, columns = catalog.rels(subscription.name), catalog.columns(subscription.name)
     names = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid is not None}
-    return StreamMasks(masks, names, {relid: [row.name for row in rows] for relid, rows in columns.items()})
+    shapes = {relid: subscription.shape_of(".".join(name)) for relid, name in names.items()}
+    published = {relid: {new: old for old, new in shape.names.items()} for relid, shape in shapes.items()}
+    known = {
+        relid: [published.get(relid, {}).get(row.name, row.name) for row in rows] for relid, rows in columns.items()
+    }
+    return StreamMasks(masks, names, known)
 
 
 def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:

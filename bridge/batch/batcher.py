@@ -230,7 +230,7 @@ class Batcher:
                     subscribed = self._definitions.with_primary_key(relation, subscribed, transaction.xid)
                     with _target_errors(replace(context, relation=target.qualified_name)):
                         columns, _ = self._definitions.follow(relation, subscribed, collector, transaction.xid)
-                    kept = kept_positions(columns, subscribed)
+                    kept = kept_positions(relation.columns, subscribed)
                     collector.columns, collector.key = keep(columns, key_of(relation, subscribed), kept)
             if target.every_change and as_change is not None:
                 with _target_errors(replace(context, relation=target.qualified_name)):

@@ -191,7 +191,7 @@ class BlockDecoder:
         with self._errors_at(first, name):
             xid, _ = self._block.transaction_of(first)
             columns, types = self._definitions.follow(relation, subscribed, collector, xid)
-            kept = projection.kept_positions(columns, subscribed)
+            kept = projection.kept_positions(relation.columns, subscribed)
             kept_columns, kept_key = projection.keep(columns, key, kept)
             # which values must be representable is known after filtering: an UPDATE may become a DELETE
             filtered = filters is not None or operations is not None or subscribed.cut is not None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pgbridge.bridge.batch.routes import Followed, Subscribed, key_of, name_of
 from pgbridge.bridge.evolution.tracker import DefinitionTracker, newly_known
-from pgbridge.bridge.publication.masks import TEXT, effective
+from pgbridge.bridge.publication.published_table import same_names
+from pgbridge.bridge.publication.shape import TEXT
 from pgbridge.bridge.runtime.errors import NeedsResync, OwnColumnError
 from pgbridge.bridge.targets.target import Target, TargetColumn
 from pgbridge.protocol.stream.relations import RelationCache
@@ -113,7 +114,7 @@ class Definitions:
         if key is None or not key.settled or not (published is None or published.issuperset(key.columns)):
             return replace(subscribed, primary_key=())
         # rows are not found by what is masked
-        masked = any(effective(subscribed.masks, name) is not None for name in key.columns)
+        masked = any(subscribed.shape.mask(name) is not None for name in key.columns)
         return replace(subscribed, primary_key=() if masked else key.columns)
 
     def leave_out(self, relation: Relation) -> None:
@@ -141,16 +142,17 @@ class Definitions:
         alterations: tuple[Alteration, ...] = ()
         relation_columns = self._followed.get(relation.relation_id)
         if relation_columns is None:
-            masked = [effective(subscribed.masks, column.name) is not None for column in relation.columns]
+            shape = subscribed.shape
             types = self._types(
                 [
-                    TEXT if is_masked else (column.type_oid, column.typmod)
-                    for column, is_masked in zip(relation.columns, masked, strict=True)
+                    (column.type_oid, column.typmod) if shape.mask(column.name) is None else TEXT
+                    for column in relation.columns
                 ]
             )
             named = zip(relation.columns, types, strict=True)
-            columns = tuple(TargetColumn(column.name, resolved) for column, resolved in named)
-            published = subscribed.columns
+            columns = tuple(TargetColumn(shape.name(column.name), resolved) for column, resolved in named)
+            published = None if subscribed.columns is None else {shape.name(name) for name in subscribed.columns}
+            _check_names(relation, subscribed)
             if target.mode == "handler":
                 pass  # there is no table that has to follow
             elif self._tracker is None:
@@ -161,7 +163,7 @@ class Definitions:
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
                 plan = self._tracker.plan(
-                    relation, types, target, replicated=published, key=key, masks=subscribed.masks, xid=xid
+                    relation, types, target, replicated=subscribed.columns, key=key, shape=shape, xid=xid
                 )
                 columns, alterations = plan.columns, plan.alterations
                 collector.alter(alterations)
@@ -189,6 +191,17 @@ class Definitions:
         if self._tracker is None:
             return subscribed
         return replace(subscribed, target=self._tracker.with_planned_schema(subscribed.target))
+
+
+def _check_names(relation: Relation, subscribed: Subscribed) -> None:
+    """Raise a NeedsResync if two columns have one name in the target."""
+    if (two := same_names([column.name for column in relation.columns], subscribed.shape)) is not None:
+        target, name = subscribed.target, subscribed.shape.name(two[1])
+        raise NeedsResync(
+            f'columns "{two[0]}" and "{two[1]}" of table "{target.qualified_name}" would both be "{name}"',
+            (target.namespace, target.name),
+            hint=f'correct rename_columns in tables."{target.qualified_name}"',
+        )
 
 
 def _check_key(target: Target, key: Sequence[TargetColumn]) -> None:

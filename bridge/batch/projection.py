@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pgbridge.bridge.batch import change_schema, routes
 from pgbridge.bridge.targets.target import TargetColumn, widened
-from pgbridge.protocol.codec.messages import Relation, Truncate
+from pgbridge.protocol.codec.messages import Column, Relation, Truncate
 from pgbridge.protocol.lsn import POSTGRES_EPOCH_US
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def in_target_types(table: pa.Table, types: Sequence[ColumnType], columns: Seque
     return table
 
 
-def kept_positions(columns: Sequence[TargetColumn], subscribed: routes.Subscribed) -> list[int] | None:
+def kept_positions(columns: Sequence[Column], subscribed: routes.Subscribed) -> list[int] | None:
     """Positions of the columns that are published; None for all."""
     names = subscribed.columns
     return None if names is None else [i for i, column in enumerate(columns) if column.name in names]

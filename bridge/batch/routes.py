@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.runtime import errors, remedies
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from pgbridge.bridge.batch.range_cut import RangeCut
     from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
     from pgbridge.bridge.evolution.alterations import Alteration
-    from pgbridge.bridge.publication.masks import Masks
     from pgbridge.bridge.publication.replica_identity import Refusal
     from pgbridge.bridge.targets.target import Target
     from pgbridge.protocol.codec.messages import Relation
@@ -55,7 +55,7 @@ class Subscribed:
             none of the table's rows.
         then: What the filters have decided, in a replay; then it has no filters.
         cut: Beyond `lsn`, by range of the key: what the target already has. None for nothing.
-        masks: The columns' masks: the stream has masked values of them, which are texts.
+        shape: What the target has in place of the columns. Values of masked ones are masked in the stream, as texts.
     """
 
     target: Target
@@ -70,7 +70,7 @@ class Subscribed:
     within_partition: bool = False
     then: Then | None = None
     cut: RangeCut | None = None
-    masks: Masks = field(default_factory=dict)
+    shape: Shape = AS_PUBLISHED
 
 
 class Followed(NamedTuple):

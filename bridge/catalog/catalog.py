@@ -439,8 +439,8 @@ class Catalog:
             *owners,
         )
         return [
-            RelRow(space, name, state, Lsn(lsn), path, relid, Lsn(position), line, why, since_s, Lsn(first_lsn), masks)
-            for space, name, state, lsn, path, relid, position, line, why, since_s, first_lsn, masks in rows
+            RelRow(space, name, state, Lsn(lsn), path, relid, Lsn(position), line, why, since_s, Lsn(first_lsn), shape)
+            for space, name, state, lsn, path, relid, position, line, why, since_s, first_lsn, shape in rows
         ]
 
     def rels_by_name(self, *owners: str) -> dict[tuple[str, str], RelRow]:

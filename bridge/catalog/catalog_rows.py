@@ -68,7 +68,8 @@ class RelRow:
             is known.
         waits: Why it waits for its resync, with the hint; None if it does not. Its changes are left out.
         waits_since_s: Since when, in seconds since 1970.
-        masks: How the values in the Delta table are masked (`bridge.publication.masks.described`); None if unknown.
+        shape: What its Delta table has in place of the columns (`bridge.publication.shape.Shape.description`); None if
+            unknown.
     """
 
     namespace: str
@@ -82,7 +83,7 @@ class RelRow:
     waits: str | None = None
     waits_since_s: float | None = None
     first_lsn: Lsn = INVALID
-    masks: str | None = None
+    shape: str | None = None
 
     @property
     def follows(self) -> bool:
@@ -106,7 +107,7 @@ class RelRow:
 
 
 REL_COLUMNS: Final = (
-    "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since, first_lsn, masks"
+    "namespace, name, state, lsn, path, relid, position, timeline, waits, waits_since, first_lsn, shape"
 )
 """The columns of `subscription_rel` in the order of `RelRow`'s fields."""
 REL_VALUES: Final = ", ".join("?" for _ in REL_COLUMNS.split(", "))

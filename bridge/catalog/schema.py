@@ -438,8 +438,9 @@ _SINCE_23 = (
 _SINCE_24 = ("ALTER TABLE refresh ADD COLUMN joins INTEGER NOT NULL DEFAULT 0",)
 
 _SINCE_25 = (
-    "ALTER TABLE subscription_rel ADD COLUMN masks TEXT",  # JSON: how its Delta table is masked; NULL if unknown
-    "UPDATE subscription_rel SET masks = '{}'",
+    # JSON: what its Delta table has in place of the columns; NULL if unknown
+    "ALTER TABLE subscription_rel ADD COLUMN shape TEXT",
+    """UPDATE subscription_rel SET shape = '{"masks": {}, "names": {}}'""",
 )
 
 _SINCE = (

@@ -23,7 +23,7 @@ from pgbridge.bridge.lake.changes.verdicts import EntryFilterCompiler
 from pgbridge.bridge.lake.forms import check_new_table
 from pgbridge.bridge.lake.log.local_log import local_folder, real_location
 from pgbridge.bridge.publication.definitions import load_optional
-from pgbridge.bridge.publication.published_table import check_masks
+from pgbridge.bridge.publication.published_table import check_shape
 from pgbridge.bridge.receive import publications
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name
@@ -166,7 +166,7 @@ def _publications(
         yield from _definitions(subscription, applied, types)
     yield from (passed("sequences", note) for note in applied.sequences)
     tables = applied.routing.tables() if definitions is not None else publisher.tables(names)
-    tables = [table.with_masks(subscription.masks_of(table.qualified_name)) for table in tables]
+    tables = [table.shaped(subscription.shape_of(table.qualified_name)) for table in tables]
     if (unknown := unpublished(subscription, tables, publisher)) is not None:
         begun = known.catalog is not None and known.catalog.remote_lsn(subscription.name) is not None
         finding = failed("tables", unknown)
@@ -314,7 +314,7 @@ def _target(
         try:
             columns = made_tables.new_columns(table, types, subscription.target.parsed)
             check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
-            check_masks(table, subscription.masks_of(name))
+            check_shape(table, subscription.shape_of(name))
         except errors.BridgeError as error:
             yield failed(name, error)
     if folder is None:
@@ -326,7 +326,7 @@ def _target(
         is_new=is_new,
         adopt=subscription.target.adopt,
         copy_data=subscription.copy_data,
-        published=[column.name for column in table.columns] if of_rows else (),
+        published=[column.target_name for column in table.columns] if of_rows else (),
         keyed=bool(table.primary_key) or table.replica_identity != "f",
     )
     if finding is not None:

@@ -117,7 +117,8 @@ def _published(
             applied = apply_publications(publisher, subscription.publications, definitions, followed=followed)
             applied.check()
             tables = applied.routing.tables()
-    return {(table.namespace, table.name): table for table in tables}, missing
+    shaped = (table.shaped(subscription.shape_of(table.qualified_name)) for table in tables)
+    return {(table.namespace, table.name): table for table in shaped}, missing
 
 
 def _find(text: str, subscribed: Collection[tuple[str, str]], name: str) -> tuple[str, str]:

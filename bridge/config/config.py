@@ -28,6 +28,7 @@ from pgbridge.bridge.config.daemon_tables import Http, Spark, read_secret
 from pgbridge.bridge.config.explain import explain, toml
 from pgbridge.bridge.config.tables import Alerts, Batch, Table, TableMode, TargetTables, Workers, names_in, with_schemas
 from pgbridge.bridge.publication import definitions
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.runtime.warehouse import (
     FORGETS,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from pgbridge.bridge.publication.masks import Mask
+    from pgbridge.bridge.publication.shape import Mask
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -231,9 +232,10 @@ class Subscription(BaseModel):
             for name, masks in masked.items()
         }
 
-    def masks_of(self, table: str) -> dict[str, Mask]:
-        """The masks of a table's columns, by the table's `schema.table`; raises as `masks` does."""
-        return self.masks.get(table, {})
+    def shape_of(self, table: str) -> Shape:
+        """What the Delta table has in place of a table's columns, by its `schema.table`; raises as `masks` does."""
+        own = self.tables.get(table)
+        return AS_PUBLISHED if own is None else Shape(self.masks.get(table, {}), own.rename_columns)
 
     @property
     def filter_connection(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pgbridge.bridge.config.explain import toml
-from pgbridge.bridge.publication.masks import Mask
+from pgbridge.bridge.publication.shape import Mask
 from pgbridge.bridge.runtime.warehouse import MOST_CLUSTERING_COLUMNS, Layout
 from pgbridge.bridge.targets.location import OWN_NAMESPACE
 from pgbridge.bridge.targets.properties import LEAST_FILES_S, as_properties
@@ -208,6 +208,7 @@ class Table(BaseModel):
         partition_by: Columns by which a new Delta table is partitioned.
         properties: Delta's properties of a new table, beside and before those of the subscription.
         mask: What becomes of the values of columns, by the columns' names.
+        rename_columns: The names of columns in the Delta table, by the published columns' names.
     """
 
     model_config = _STRICT
@@ -218,6 +219,7 @@ class Table(BaseModel):
     partition_by: tuple[str, ...] = ()
     properties: Properties = Field(default_factory=dict)
     mask: dict[str, ColumnMask] = Field(default_factory=dict)
+    rename_columns: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("rename")
     @classmethod
@@ -230,6 +232,12 @@ class Table(BaseModel):
             if table.lower().startswith(f"{OWN_NAMESPACE}_"):  # as in a catalog's namespace
                 raise ValueError(f"{toml(table)} begins as the names of pgbridge's own tables")
         return name
+
+    @field_validator("rename_columns")
+    @classmethod
+    def _distinct(cls, names: dict[str, str]) -> dict[str, str]:
+        names_in([name.lower() for name in names.values()], "column") if names else ()
+        return names
 
     @field_validator("cluster_by", "partition_by", mode="before")
     @classmethod

@@ -28,7 +28,6 @@ from pgbridge.bridge.evolution.alterations import (
     keeps_values,
 )
 from pgbridge.bridge.evolution.attrmap import Alignment, Match, align, without_number
-from pgbridge.bridge.publication.masks import effective
 from pgbridge.bridge.publication.published_table import folded, unsupported
 from pgbridge.bridge.runtime.errors import NeedsResync
 from pgbridge.bridge.targets.target import (
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pgbridge.bridge.publication.masks import Masks
+    from pgbridge.bridge.publication.shape import Masks
     from pgbridge.bridge.publication.tables import Attribute
     from pgbridge.protocol.codec.messages import Column
 
@@ -86,7 +85,7 @@ class Definition:
         value_of: Reads a value from its text.
         parsed: Which types do not become strings in new columns outside of the key, as in `new_type`.
         unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
-        masks: The masks of columns, whose values are texts in `types`.
+        masks: The masks of columns, whose values are texts in `types`; none that does nothing.
     """
 
     table: tuple[str, str]
@@ -292,7 +291,7 @@ class _SchemaDraft:
 
     def _check_type_change(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
         name, column = match.column.name, match.column
-        is_masked = effective(self._definition.masks, name) is not None
+        is_masked = name in self._definition.masks
         if is_masked:
             (type_,) = self._definition.types_of([(column.type_oid, column.typmod)])
         (old,) = self._definition.types_of([(known.type_oid, known.typmod)])
@@ -358,7 +357,7 @@ class _SchemaDraft:
                 f'the server filled column "{name}" of table "{definition.relation}" in existing rows, and does not '
                 "send its values: its default is not a constant, or the table was rewritten since"
             )
-        fill, mask = attribute.fill, effective(definition.masks, name)
+        fill, mask = attribute.fill, definition.masks.get(name)
         if fill is not None and mask is not None:
             masked = mask.of(fill.encode())
             fill = None if masked is None else masked.decode()

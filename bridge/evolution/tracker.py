@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pgbridge.bridge.catalog.catalog_rows import ColumnRow
 from pgbridge.bridge.evolution.plan import Definition, Plan, plan
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.runtime import remedies
 from pgbridge.protocol.bulk.columns import RowMessages
 from pgbridge.protocol.codec import messages, pgoutput
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pgbridge.bridge.publication.masks import Masks
     from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.publication.tables import Attribute
     from pgbridge.bridge.targets.target import Target, TargetSchema
@@ -88,7 +88,7 @@ class DefinitionTracker:
         *,
         replicated: Collection[str] | None,
         key: Collection[str],
-        masks: Masks = MappingProxyType({}),
+        shape: Shape = AS_PUBLISHED,
         xid: int | None = None,
     ) -> Plan:
         """Plan how a target follows a definition. The plan counts from now on.
@@ -96,27 +96,29 @@ class DefinitionTracker:
         Args:
             types: The types of its columns; text for those that are masked.
             replicated: Names of the replicated columns, which the target must have; None for all.
-            masks: The masks of columns.
+            shape: What the target has in place of the columns. All names in the plan, and those of known columns, are
+                the target's.
             xid: The transaction that brings it.
 
         Raises:
             NeedsResync: The target cannot follow it.
             PublisherError: The publisher's catalog cannot be read.
         """
+        attributes = self._attributes(relation.relation_id, xid)
         definition = Definition(
             (target.namespace, target.name),
-            relation.columns,
+            [replace(column, name=shape.name(column.name)) for column in relation.columns],
             types,
-            replicated,
-            key,
+            None if replicated is None else {shape.name(name) for name in replicated},
+            {shape.name(name) for name in key},
             self._known.get(relation.relation_id, ()),
-            self._attributes(relation.relation_id, xid),
+            [each if each.name is None else replace(each, name=shape.name(each.name)) for each in attributes],
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
             value_from_text,
             self._parsed,
             self._unrepresentable,
-            masks,
+            {shape.name(name): mask for name in shape.masks if (mask := shape.mask(name)) is not None},
         )
         planned = plan(definition, self._schema(target))
         self._known[relation.relation_id] = planned.known

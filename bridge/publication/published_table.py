@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pgbridge.bridge.publication.masks import TEXT, effective, identifies
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, TEXT, identifies
 from pgbridge.bridge.runtime.errors import PublicationError, TargetError
 from pgbridge.bridge.runtime.warehouse import unsupported_name
 from pgbridge.bridge.sqltext.lexer import quote_identifier
@@ -17,8 +17,8 @@ from pgbridge.bridge.sqltext.lexer import quote_identifier
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pgbridge.bridge.publication.masks import Mask, Masks
     from pgbridge.bridge.publication.publication import Action
+    from pgbridge.bridge.publication.shape import Mask, Shape
     from pgbridge.bridge.publication.tables import CatalogColumn, CatalogRelation
 
     PlaceOf = Callable[[str, str], tuple[str, str, str]]
@@ -35,6 +35,12 @@ class PublishedColumn:
     in_primary_key: bool
     in_replica_identity_index: bool
     mask: Mask | None = None
+    renamed: str | None = None
+
+    @property
+    def target_name(self) -> str:
+        """Its name in the Delta table."""
+        return self.name if self.renamed is None else self.renamed
 
     @property
     def sent_type(self) -> tuple[int, int]:
@@ -70,10 +76,13 @@ class PublishedTable:
         """`namespace.name`, unquoted, as in messages."""
         return f"{self.namespace}.{self.name}"
 
-    def with_masks(self, masks: Masks) -> PublishedTable:
-        """The table with columns that know their masks."""
-        columns = (replace(column, mask=effective(masks, column.name)) for column in self.columns)
-        return replace(self, columns=tuple(columns)) if masks else self
+    def shaped(self, shape: Shape) -> PublishedTable:
+        """The table with columns that know their masks and their names in the Delta table."""
+        columns = (
+            replace(column, mask=shape.mask(column.name), renamed=shape.names.get(column.name))
+            for column in self.columns
+        )
+        return self if shape == AS_PUBLISHED else replace(self, columns=tuple(columns))
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -112,24 +121,40 @@ class PublishedTable:
         return frozenset(column.name for column in every if column.in_primary_key)
 
 
-def check_masks(table: PublishedTable, masks: Masks) -> None:
-    """Check that the columns of a table that is to be copied can be masked.
+def check_shape(table: PublishedTable, shape: Shape) -> None:
+    """Check that a table that is to be copied has the columns of a shape, and can have it.
 
     Raises:
-        TargetError: There is no such column, or it identifies rows.
+        TargetError: There is no such column; a masked one identifies rows; or two would have one name.
     """
     columns = {column.name: column for column in (*table.columns, *table.unpublished_keys)}
-    for name, mask in masks.items():
-        column = columns.get(name)
-        if column is None:
-            near = next((other for other in columns if other.lower() == name.lower()), None)
-            raise TargetError(
-                f'table "{table.qualified_name}" has no published column "{name}" to be masked',
-                hint=f'correct mask in tables."{table.qualified_name}": '
-                + (f'write "{near}"' if near else f"its columns are {', '.join(columns)}"),
-            )
-        if mask.method != "none" and (column.in_primary_key or column.in_replica_identity_index):
-            raise identifies(table.qualified_name, name)
+    for key, names in (("mask", shape.masks), ("rename_columns", shape.names)):
+        for name in names:
+            if name not in columns:
+                near = next((other for other in columns if other.lower() == name.lower()), None)
+                raise TargetError(
+                    f'table "{table.qualified_name}" has no published column "{name}"',
+                    hint=f'correct {key} in tables."{table.qualified_name}": '
+                    + (f'write "{near}"' if near else f"its columns are {', '.join(columns)}"),
+                )
+    for column in columns.values():
+        if shape.mask(column.name) is not None and (column.in_primary_key or column.in_replica_identity_index):
+            raise identifies(table.qualified_name, column.name)
+    if (two := same_names([column.name for column in table.columns], shape)) is not None:
+        raise TargetError(
+            f'columns "{two[0]}" and "{two[1]}" of table "{table.qualified_name}" would both be "{shape.name(two[1])}"',
+            hint=f'correct rename_columns in tables."{table.qualified_name}"',
+        )
+
+
+def same_names(columns: Iterable[str], shape: Shape) -> tuple[str, str] | None:
+    """Two columns that a shape gives one name, in whatever case; None if there are none."""
+    seen: dict[str, str] = {}
+    for column in columns if shape.names else ():
+        other = seen.setdefault(folded(shape.name(column)), column)
+        if other != column:
+            return other, column
+    return None
 
 
 # --- Names that Delta or a catalog does not support, and the published tables that are left out because of them. Pure.
@@ -187,7 +212,7 @@ def unsupported(
         if (user := _RESERVED.get(name.lower())) is not None:
             return Unsupported(
                 f'column "{name}" of table "{relation}" has a name that {user} uses itself',
-                "rename it, or publish the table with a column list that leaves it out",
+                "rename it, set rename_columns for the table, or publish it with a column list without it",
             )
     seen: dict[str, str] = {}
     for name in names:
@@ -196,14 +221,14 @@ def unsupported(
             return Unsupported(
                 f'columns "{other}" and "{name}" of table "{relation}" differ only in case, '
                 "which a Delta table cannot hold",
-                "rename one of them, or publish the table with a column list that leaves one out",
+                "rename one of them, set rename_columns for the table, or publish it with a column list without one",
             )
     return None
 
 
 def unsupported_table(table: PublishedTable, place_of: PlaceOf | None = None) -> Unsupported | None:
     """As `unsupported`, of a published table."""
-    return unsupported(table.namespace, table.name, [column.name for column in table.columns], place_of)
+    return unsupported(table.namespace, table.name, [column.target_name for column in table.columns], place_of)
 
 
 def unsupported_tables(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from pgbridge.bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
 from pgbridge.bridge.effects.events import TRUNCATE
 from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, fills
-from pgbridge.bridge.publication.masks import Mask, effective
+from pgbridge.bridge.publication.shape import Mask, Shape
 from pgbridge.bridge.runtime import errors, process
 from pgbridge.bridge.targets.target import Mode, Target
 from pgbridge.bridge.track.spool import SpoolFile
@@ -46,6 +47,7 @@ class TableThen(NamedTuple):
         relid: The published table's oid then; None if it was not known.
         filtered: Whether it had row filters.
         masked: The columns whose values are texts, because they are masked.
+        names: The names of columns in the Delta table that are others than the published columns'.
     """
 
     namespace: str
@@ -59,6 +61,7 @@ class TableThen(NamedTuple):
     within_partition: bool
     filtered: bool
     masked: Sequence[str] = ()
+    names: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def of(cls, table: Subscribed, finish_lsn: Lsn, relids: Mapping[Name, int | None]) -> TableThen:
@@ -74,7 +77,8 @@ class TableThen(NamedTuple):
             sorted(table.cut_identity),
             table.within_partition,
             bool(table.filters or table.server_filters),
-            sorted(name for name in table.masks if effective(table.masks, name) is not None),
+            sorted(name for name in table.shape.masks if table.shape.mask(name) is not None),
+            dict(table.shape.names),
         )
 
     @property
@@ -93,7 +97,8 @@ class TableThen(NamedTuple):
             cut_identity=frozenset(self.cut_identity),
             within_partition=self.within_partition,
             then=then,
-            masks=dict.fromkeys(self.masked, Mask("null")),  # the messages have masked values already
+            # the messages have masked values already
+            shape=Shape(dict.fromkeys(self.masked, Mask("null")), self.names),
         )
 
 

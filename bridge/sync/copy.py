@@ -87,9 +87,10 @@ def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
     """
     lsn = copy.snapshot.consistent_point
     with copied_rows(context.spark, copy.spec, copy.lock.table_bytes, context.stopping) as read:
-        rows = copied_rows_as(copy.mode, schema.stored_rows(read, copy.variants), lsn)
+        rows = copied_rows_as(copy.mode, schema.stored_rows(in_target(read, copy.spec), copy.variants), lsn)
         if copy.mode == "soft_deletes":
-            rows = with_deleted_rows(rows, copy.rel.path, copy.spec.key, lsn)
+            names = dict(zip(copy.spec.schema.names, copy.spec.target_names, strict=True))
+            rows = with_deleted_rows(rows, copy.rel.path, [names[name] for name in copy.spec.key], lsn)
         replaced = partial(
             overwrite_rows,
             rows,
@@ -100,6 +101,11 @@ def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
             layout=copy.layout,
         )
         retry_commit(replaced, copy.rel.path, context.log)
+
+
+def in_target(rows: DataFrame, spec: copy_reader.CopySpec) -> DataFrame:
+    """Rows that were read, under the names that their columns have in the Delta table."""
+    return rows if spec.schema.names == spec.target_names else rows.toDF(*spec.target_names)
 
 
 @contextmanager

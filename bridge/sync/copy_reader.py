@@ -27,8 +27,8 @@ from pgbridge.protocol.values.types import Place, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pgbridge.bridge.publication.masks import Mask
     from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.shape import Mask
     from pgbridge.bridge.sync.key_order import CopyOrder
 
 _SETTINGS = {
@@ -66,6 +66,7 @@ class CopySpec:
         order: How rows are divided for sorting; None if they are written as they come.
         max_rate: Bytes that a connection may read a second; None for no limit.
         masks: The masks of columns: of these the SELECT has the texts.
+        target_names: The columns' names in the Delta table, which the rows get once they are read.
     """
 
     conninfo: str = field(repr=False)
@@ -84,6 +85,7 @@ class CopySpec:
     order: CopyOrder | None = None
     max_rate: float | None = None
     masks: dict[str, Mask] = field(default_factory=dict, repr=False)
+    target_names: list[str] = field(default_factory=list)
 
 
 def copy_spec(
@@ -101,11 +103,17 @@ def copy_spec(
 
     Args:
         ranges: A Spark partition for each, by its condition. Ranges of blocks need a `TableLock`.
-        columns: The published columns as the target has them, perhaps with wider types; None if it has the same.
+        columns: The published columns, in their order, as the target has them, perhaps with wider types; None if it has
+            the same.
     """
     own = [info for oid, info in types.items() if oid not in BUILTIN]
     published = {column.name: resolve(*column.sent_type, types).arrow for column in table.columns}
-    targets = {**published, **{column.name: column.type.arrow for column in columns or ()}}
+    targets = dict(published)
+    places = dict[str, Place]()
+    for column, target in zip(table.columns, columns or (), strict=columns is not None):
+        targets[column.name] = target.type.arrow
+        if target.type.place is not Place.COLUMN:
+            places[column.name] = target.type.place
     return CopySpec(
         conninfo,
         application_name,
@@ -119,8 +127,9 @@ def copy_spec(
         [asdict(info) for info in own],
         unrepresentable,
         key_of(table),
-        {column.name: column.type.place for column in columns or () if column.type.place is not Place.COLUMN},
+        places,
         masks={column.name: column.mask for column in table.columns if column.mask is not None},
+        target_names=[column.target_name for column in table.columns],
     )
 
 

@@ -65,8 +65,11 @@ def new_columns(
         parsed: As in `new_type`.
     """
     key = {column.name for column in table.columns if column.in_primary_key or column.in_replica_identity_index}
-    resolved = [(column.name, resolve(*column.sent_type, types)) for column in table.columns]
-    return [TargetColumn(name, type_ if name in key else new_type(type_, parsed)) for name, type_ in resolved]
+    resolved = [(column, resolve(*column.sent_type, types)) for column in table.columns]
+    return [
+        TargetColumn(column.target_name, type_ if column.name in key else new_type(type_, parsed))
+        for column, type_ in resolved
+    ]
 
 
 def replaced_columns(columns: Sequence[TargetColumn], partition_by: Sequence[str]) -> tuple[TargetColumn, ...]:

@@ -23,7 +23,7 @@ from pgbridge.bridge.lake.schema import stored_rows
 from pgbridge.bridge.lake.transaction import can_stage, transaction
 from pgbridge.bridge.runtime import errors, faults
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
-from pgbridge.bridge.sync.copy import MOST_CONNECTIONS, read_on_executors
+from pgbridge.bridge.sync.copy import MOST_CONNECTIONS, in_target, read_on_executors
 from pgbridge.bridge.sync.key_order import condition_of, is_large, ranged_copy
 from pgbridge.protocol.lsn import INVALID
 
@@ -154,7 +154,7 @@ def copy_ranges(context: Context, copy: TableCopy, ranged: RangedTable, local: L
             raise errors.SyncError(f'the copy of table "{rel.qualified_name}" was cut short')
         try:
             spec = replace(copy.spec, ranges=[condition_of(ranges, each.number)])
-            rows = stored_rows(read_on_executors(spark, spec), copy.variants)
+            rows = stored_rows(in_target(read_on_executors(spark, spec), spec), copy.variants)
             with transaction(spark, rel.path, {"maxRecordsPerFile": str(copy.lock.rows_per_file)}) as begun:
                 ranged.check(begun)
                 files = begun.stage(rows)

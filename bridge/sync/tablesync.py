@@ -36,8 +36,7 @@ from pgbridge.bridge.lake.shared_folder import SharedFolders
 from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from pgbridge.bridge.lake.table_position import TablePosition, check_committed
 from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
-from pgbridge.bridge.publication.masks import described, differ
-from pgbridge.bridge.publication.published_table import PublishedTable, check_masks, unsupported_table
+from pgbridge.bridge.publication.published_table import PublishedTable, check_shape, unsupported_table
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
@@ -123,10 +122,11 @@ class TableSync:
         by_place = {real_location(rel.path): rel for rel in known}
         rels: list[RelRow] = []
         for table in tables:
+            check_shape(table, self._subscription.shape_of(table.qualified_name))
             if unsupported_table(table, self._subscription.place_of) is not None:
                 continue
             path = table_location(*self._subscription.place_of(table.namespace, table.name))
-            self._check_new(table, path)
+            self._check_layout(table, path)
             other = by_place.get(real_location(path))
             if other is not None and (other.namespace, other.name) != (table.namespace, table.name):
                 raise one_place(self._subscription, path, (other.namespace, other.name), (table.namespace, table.name))
@@ -281,7 +281,8 @@ class TableSync:
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
-            known_columns = locked_columns(table, publisher)
+            shape = self._subscription.shape_of(rel.qualified_name)
+            known_columns = [replace(row, name=shape.name(row.name)) for row in locked_columns(table, publisher)]
             spec = copy_spec(
                 table,
                 types,
@@ -343,8 +344,8 @@ class TableSync:
             ) from error
         several = first_lsn if first_lsn < last_lsn else INVALID
         copied = replace(rel, state="f", lsn=last_lsn, position=first_lsn, first_lsn=several)
-        masks = described(self._subscription.masks_of(rel.qualified_name))
-        return stamp, replace(copied, timeline=snapshot.timeline, masks=masks)
+        shape = self._subscription.shape_of(rel.qualified_name).description
+        return stamp, replace(copied, timeline=snapshot.timeline, shape=shape)
 
     def _max_rate(self, ranges: int) -> float | None:
         """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
@@ -353,10 +354,9 @@ class TableSync:
             return None
         return workers.max_copy_rate_bytes_s / workers.max_sync_workers / min(ranges, MOST_CONNECTIONS)
 
-    def _check_new(self, table: PublishedTable, path: str) -> None:
-        """Raise if columns cannot be masked; or if a Delta table that is to be made cannot have its layout."""
+    def _check_layout(self, table: PublishedTable, path: str) -> None:
+        """Raise if a Delta table that is to be made cannot have its layout; one that is there keeps its own."""
         name, parsed = table.qualified_name, self._subscription.target.parsed
-        check_masks(table, self._subscription.masks_of(name))
         layout = self._subscription.layout_of(name)
         if layout != NO_LAYOUT and schema_of(self._spark, path) is None:
             check_new_table(name, self._subscription.mode_of(name), layout, new_columns(table, BUILTIN, parsed))
@@ -383,7 +383,7 @@ class TableSync:
         """
         if (why := unsupported_table(table)) is not None:
             raise errors.TargetError(why.reason, hint=why.hint)
-        check_masks(table, self._subscription.masks_of(rel.qualified_name))
+        check_shape(table, self._subscription.shape_of(rel.qualified_name))
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
@@ -418,14 +418,13 @@ class TableSync:
         rels = [rel for rel in self._catalog.rels(name) if not self.needs_copy(rel) and rel.waits is None]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
             existing = {rel: pool.submit(self._existing, rel) for rel in rels if rel.state != "i"}
-        masked = self._subscription.masks
         for known in rels:
-            rel, masks = known, masked.get(known.qualified_name, {})
+            rel, shape = known, self._subscription.shape_of(known.qualified_name)
             # a table that was renamed may still have its old name in the stream
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if rel.state != "i":
                 target, position = existing[known].result()
-                if rel.masks is not None and differ(rel.masks, masks, [field.name for field in target.schema]):
+                if rel.shape is not None and shape.differs(rel.shape, [field.name for field in target.schema]):
                     self._have_wait(rel)
                     continue
                 rel = self._positions.believed(rel, position, server)
@@ -436,22 +435,23 @@ class TableSync:
                 continue
             relid = rel.relid or (table.relid if table is not None else None)
             state = "r" if rel.since_lsn <= remote_lsn else "s"
-            rel = replace(rel, state=state, relid=relid, masks=described(masks))
+            rel = replace(rel, state=state, relid=relid, shape=shape.description)
             if rel != known:
                 self._catalog.put_rel(name, rel)
             cut = table.cut_identity if table is not None else frozenset()
             ranges = copied_ranges.read(self._catalog, name, (rel.namespace, rel.name)) if rel.first_lsn else None
             of_ranges = range_cut(ranges, rel) if ranges is not None else None
             subscribed[rel.namespace, rel.name] = Subscribed(
-                target, rel.whole_lsn, cut_identity=cut, relid=relid, cut=of_ranges, masks=masks
+                target, rel.whole_lsn, cut_identity=cut, relid=relid, cut=of_ranges, shape=shape
             )
         return subscribed
 
     def _have_wait(self, rel: RelRow) -> None:
-        """Leave out the changes of a table whose Delta table is masked otherwise: values of both kinds do not mix."""
+        """Leave out the changes of a table whose Delta table has another shape: values of both do not mix."""
         owner = owner_of(self._subscription.name)
         why = errors.NeedsResync(
-            f'the masks of table "{rel.qualified_name}" are others than those of the rows that its Delta table has',
+            f'mask or rename_columns of table "{rel.qualified_name}" are others than those that its Delta table was '
+            "made with",
             (rel.namespace, rel.name),
             hint=f"copy the table afresh: {remedies.resync(owner, rel.qualified_name)}",
         )

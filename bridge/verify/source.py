@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from pgbridge import sql
-from pgbridge.bridge.publication.masks import SALT_SETTING
+from pgbridge.bridge.publication.shape import SALT_SETTING
 from pgbridge.bridge.receive import connection, slot
 from pgbridge.bridge.runtime import errors, threads
 from pgbridge.bridge.sqltext.lexer import quote_identifier

@@ -25,8 +25,8 @@ from pgbridge.protocol.values.types import ColumnType, Kind, Place, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pgbridge.bridge.publication.masks import Mask
     from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.shape import Mask
     from pgbridge.bridge.targets.target import Mode
 
 _BOOL, _BYTEA, _INT8, _TEXT, _FLOAT4, _FLOAT8, _DATE, _TIMESTAMP, _TIMESTAMPTZ = (
@@ -206,13 +206,19 @@ ValueTexts = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class VerifiedColumn:
-    """A published column: its name, its type on the server, its Delta column's type and place, and its mask."""
+    """A published column: its name and type on the server; its Delta column's type, place, mask and other name."""
 
     name: str
     type: ColumnType
     target: pa.DataType
     place: Place = Place.COLUMN
     mask: Mask | None = None
+    renamed: str | None = None
+
+    @property
+    def target_name(self) -> str:
+        """The Delta column's name."""
+        return self.name if self.renamed is None else self.renamed
 
     @property
     def source_value(self) -> str:
@@ -235,7 +241,7 @@ class VerifiedColumn:
     @property
     def target_value(self) -> tuple[str, pa.DataType]:
         """Spark's, and its type."""
-        return quoted(self.name), self.target
+        return quoted(self.target_name), self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +300,7 @@ class VerifiedTable:
 
     def target_among(self, keys: Iterable[Sequence[int]]) -> str:
         """Spark's, by which Delta leaves out files if the key is one column."""
-        names = [quoted(column.name) for column in self.numbers]
+        names = [quoted(column.target_name) for column in self.numbers]
         if len(names) == 1:
             return f"{names[0]} IN ({', '.join(f'{key}L' for (key,) in keys)})"
         bigints = ", ".join(f"cast({name} AS bigint)" for name in names)

@@ -69,7 +69,8 @@ class TargetVersion:
 
     def _hashed(self, *, keys: bool = True, numbers: bool = False) -> DataFrame:
         named = [
-            f"cast({quoted(column.name)} AS bigint) AS n{number}" for number, column in enumerate(self.table.numbers)
+            f"cast({quoted(column.target_name)} AS bigint) AS n{number}"
+            for number, column in enumerate(self.table.numbers)
         ]
         key = f"{self.table.target_key} AS k"
         return self._rows().selectExpr(*[key] * keys, *named * numbers, f"{self.table.target_hash} AS h")
@@ -132,9 +133,9 @@ class TargetVersion:
             numbers: Keys among which they are; none if that is not known.
         """
         shown = [
-            f"lower(concat('\\\\x', hex({quoted(column.name)})))"
+            f"lower(concat('\\\\x', hex({quoted(column.target_name)})))"
             if str(column.target) == "binary"
-            else f"try_cast({quoted(column.name)} AS string)"
+            else f"try_cast({quoted(column.target_name)} AS string)"
             for column in self.table.columns
         ]
         every = [*self.table.target_texts(), *shown]
@@ -203,13 +204,14 @@ def repair(
             spec, SourceTable(source, table).copy_of(spec.select, [difference.key for difference in differences])
         )
     )
-    rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema))
-    names = [column.name for column in table.columns]
+    rows = as_frame(spark, pa.Table.from_batches(batches, spec.schema).rename_columns(spec.target_names))
+    names = [column.target_name for column in table.columns]
+    key = [column.target_name for column in table.columns if column.name in table.key]
     extra = target.rows_of([difference.key for difference in differences if difference.outcome == "extra"])
-    gone = as_frame(spark, extra.select(*map(quoted, table.key)).distinct().toArrow())  # in the session that writes
-    if not gone.join(rows.select(*map(quoted, table.key)), list(table.key), "left_semi").isEmpty():
+    gone = as_frame(spark, extra.select(*map(quoted, key)).distinct().toArrow())  # in the session that writes
+    if not gone.join(rows.select(*map(quoted, key)), key, "left_semi").isEmpty():
         raise VerifyError("Delta has several rows with one key, of which single ones are not removed")
-    changes = _changes(rows, gone, table.key)
+    changes = _changes(rows, gone, key)
     compared = as_frame(
         spark, target.rows_of([difference.key for difference in differences]).select(*map(quoted, names)).toArrow()
     )
@@ -217,11 +219,11 @@ def repair(
 
     def commit() -> None:
         latest = location.read_table(spark, table.path).alias("t")
-        same = reduce(and_, (F.col(f"t.{quoted(name)}").eqNullSafe(F.col(f"s.{quoted(name)}")) for name in table.key))
+        same = reduce(and_, (F.col(f"t.{quoted(name)}").eqNullSafe(F.col(f"s.{quoted(name)}")) for name in key))
         now = latest.join(changes.alias("s"), same, "left_semi").select(*map(quoted, names))
         source = retry.unless_changed(changes, compared, now)
         try:
-            merge_into(source, table.path, lambda view: _statement(table.path, view, names, table.key))
+            merge_into(source, table.path, lambda view: _statement(table.path, view, names, key))
         except outcome.SPARK_ERRORS as error:
             if not retry.have_changed(error):
                 raise

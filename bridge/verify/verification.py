@@ -199,11 +199,11 @@ class Verification:
         types = self.published.types([column.sent_type for column in published.columns])
         columns = []
         for column, type_ in zip(published.columns, types, strict=True):
-            field = fields.get(column.name)
+            field = fields.get(column.target_name)
             fitted = field and field.fitted(type_)
             if fitted is None:
                 raise VerifyError(f'its Delta table has no column "{column.name}" that holds the published one')
-            columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place, column.mask))
+            columns.append(VerifiedColumn(column.name, type_, fitted.arrow, fitted.place, column.mask, column.renamed))
         compared = tuple(column for column in columns if column.place is not Place.VARIANT)
         if not compared:
             raise VerifyError("it has no column that can be compared")

@@ -217,7 +217,9 @@ class Verifier:
         types = published.types([column.sent_type for column in table.columns])
         schema = pa.schema([(column.name, type_.arrow) for column, type_ in zip(table.columns, types, strict=True)])
         number = size_bytes // _STEP_BYTES + 1
-        parts = None if table.relkind == "p" else key_parts(publisher, table, key_of(table), schema, number)
+        key = key_of(table)
+        renamed = any(column.renamed is not None for column in table.columns if column.name in key)
+        parts = None if table.relkind == "p" or renamed else key_parts(publisher, table, key, schema, number)
         if parts is None:
             return Step([rel], None, size_bytes)
         begun = row.begun if row is not None and row.begun and row.begun.column == parts.column else None

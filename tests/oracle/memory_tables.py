@@ -251,7 +251,8 @@ def in_memory() -> Iterator[MemoryTables]:
     def copy_at_once(_: object, copy: TableCopy, stamp: CommitStamp) -> None:
         spec = copy.spec
         batches = list(copy_rows(spec, copy_statement(spec.select, spec.row_filters)))
-        rows = batches or [pa.RecordBatch.from_pylist([], spec.schema)]
+        batches = batches or [pa.RecordBatch.from_pylist([], spec.schema)]
+        rows = [batch.rename_columns(spec.target_names) for batch in batches]
         tables.replace(rows, copy.rel.path, stamp, columns_too=copy.columns_too)
 
     def commits(_: Any, path: str, latest: int) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pgbridge.bridge.publication.masks import effective, identifies
+from pgbridge.bridge.publication.shape import Shape, identifies
 from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.protocol.bulk.columns import RowMessages
@@ -27,7 +27,7 @@ from pgbridge.protocol.stream.transactions import ROW_TAGS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pgbridge.bridge.publication.masks import Mask, Masks
+    from pgbridge.bridge.publication.shape import Mask, Masks
     from pgbridge.protocol.values.value_array import Ints
 
     Name = tuple[str, str]
@@ -112,12 +112,12 @@ class StreamMasks:
         masks = self._masks.get(self._names.get(relation.relation_id, name)) or self._masks.get(name)
         if not masks:
             return {}
-        columns = [column.name for column in relation.columns]
+        shape, columns = Shape(masks), [column.name for column in relation.columns]
         known = self._known_columns(relation.relation_id)
         missing = [
             column
             for column in masks
-            if effective(masks, column) is not None and column not in columns and (known is None or column in known)
+            if shape.mask(column) is not None and column not in columns and (known is None or column in known)
         ]
         new = [column for column in columns if column not in masks and (known is None or column not in known)]
         if missing and new:
@@ -129,7 +129,7 @@ class StreamMasks:
             )
         by_position = {}
         for i, column in enumerate(relation.columns):
-            if (mask := effective(masks, column.name)) is not None:
+            if (mask := shape.mask(column.name)) is not None:
                 if column.is_key and relation.replica_identity != "f":
                     raise identifies(".".join(name), column.name)
                 by_position[i] = mask

@@ -52,8 +52,8 @@ def subscribed(columns=None):
 
 
 def test_what_is_published():
-    assert kept_positions(COLUMNS, subscribed()) is None
-    assert kept_positions(COLUMNS, subscribed("a")) == [0]
+    assert kept_positions(RELATION.columns, subscribed()) is None
+    assert kept_positions(RELATION.columns, subscribed("a")) == [0]
 
 
 def test_a_key_is_complete_or_none():

@@ -64,7 +64,7 @@ def test_what_version_17_has_of_positions(tmp_path):
     def at(lsn, timeline=None):
         return Position("7", timeline, Lsn(lsn))
 
-    table = RelRow("public", "t", "s", Lsn(110), "/t", timeline=3, masks="{}")
+    table = RelRow("public", "t", "s", Lsn(110), "/t", timeline=3, shape='{"masks": {}, "names": {}}')
     assert table.position == 0
     for _ in range(2):
         with closing(Catalog(path)) as catalog:

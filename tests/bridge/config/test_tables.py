@@ -37,7 +37,10 @@ def test_what_does_not_become_a_string():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("", "at least one of the keys mode, rename, cluster_by, partition_by, properties, mask is required"),
+        (
+            "",
+            "at least one of the keys mode, rename, cluster_by, partition_by, properties, mask, rename_columns is",
+        ),
         ('cluster_by = ["a"]\npartition_by = ["b"]', "cluster_by or partition_by, not both: remove one of them"),
         ('cluster_by = ["a", "b", "c", "d", "e"]', "at most 4 columns, not 5"),
         ("partition_by = []", "must be an array with the names of one or more columns"),

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pgbridge.bridge.publication.masks import Mask
+from pgbridge.bridge.publication.shape import Mask
 from pgbridge.bridge.receive.stream.masking import StreamMasks
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.protocol.bulk.message_array import MessageArray

@@ -1,10 +1,10 @@
-"""What a mask makes of a value, which PostgreSQL makes of it, too, by the mask's expression."""
+"""What a mask makes of a value, which PostgreSQL makes of it, too; and when a Delta table is of another shape."""
 
 from __future__ import annotations
 
 import pytest
 
-from pgbridge.bridge.publication.masks import SALT_SETTING, Mask, described, differ, effective
+from pgbridge.bridge.publication.shape import SALT_SETTING, Mask, Shape
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 COLUMN = 'a "column'
@@ -44,26 +44,43 @@ def test_the_server_computes_the_same(publisher, mask):
 
 def test_a_description_has_no_salt_and_no_column_that_is_not_masked():
     masks = {"b": Mask("sha256", salt=SALT), "a": Mask("first", characters=3), "c": Mask("none"), "d": Mask("null")}
-    text = described(masks)
+    shape = Shape(masks)
+    text = shape.description
     assert '"d": "null"' in text
     assert SALT.decode() not in text
     assert SALT.hex() not in text
     assert '"c"' not in text
     assert repr(SALT) not in repr(masks)
-    assert not differ(text, masks, "abcd")
-    assert not differ(described({}), {"new": Mask("null")}, ["old"]), "a column that the Delta table does not have"
+    assert not shape.differs(text, "abcd")
     for name, other in {
         "b": Mask("sha256", salt=b"another"),
         "a": Mask("first", characters=4),
         "c": Mask("null"),
         "d": Mask("none"),
     }.items():
-        assert differ(text, {**masks, name: other}, "abcd"), name
+        assert Shape({**masks, name: other}).differs(text, "abcd"), name
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "columns", "differs"),
+    [
+        (Shape(), Shape({"new": Mask("null")}, {"more": "m"}), ["old"], False),  # of columns that are not there yet
+        (Shape(), Shape(names={"a": "b"}), ["a"], True),
+        (Shape(names={"a": "b"}), Shape(), ["b"], True),
+        (Shape(names={"a": "b"}), Shape(names={"a": "c"}), ["b"], True),
+        (Shape(names={"a": "b"}), Shape({"a": Mask("null")}, {"a": "b"}), ["b"], True),
+        (Shape(names={"a": "b"}), Shape(names={"a": "b", "c": "d"}), ["b"], False),
+        (Shape({"gone": Mask("null")}, {"gone": "g"}), Shape(), ["a"], False),
+    ],
+)
+def test_a_delta_table_of_another_shape(before, after, columns, differs):
+    assert after.differs(before.description, columns) == differs
 
 
 def test_a_column_that_is_looked_at_and_not_masked():
-    masks = {"a": Mask("none"), "b": Mask("null")}
-    assert [effective(masks, name) for name in "abc"] == [None, Mask("null"), None]
+    shape = Shape({"a": Mask("none"), "b": Mask("null")}, {"b": "c"})
+    assert [shape.mask(name) for name in "abc"] == [None, Mask("null"), None]
+    assert [shape.name(name) for name in "abc"] == ["a", "c", "c"]
 
 
 def test_bytes_that_are_no_text_stay_as_they_are():

@@ -1,4 +1,4 @@
-"""Masks: what a table's Delta table has in place of a column's values. Pure.
+"""A table's shape: which names and values its Delta table has in place of the published columns'. Pure.
 
 A masked column is text to all that comes after its mask: the text that PostgreSQL's output function writes is replaced
 before anything is written or kept. So the stream is masked as it is received, spool files and kept transactions have
@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.sqltext.lexer import quote_identifier
@@ -90,21 +91,50 @@ class Mask:
         return f"{self.method} {further.get(self.method, self.text or self.characters or '')}".strip()
 
 
-def described(masks: Masks) -> str:
-    """A table's masks as one text, which is equal for equal masks."""
-    return json.dumps({name: masks[name].description for name in sorted(masks) if masks[name].method != "none"})
+class Shape(NamedTuple):
+    """What a Delta table has in place of a published table's columns.
+
+    Attributes:
+        masks: The masks of columns, by the published columns' names.
+        names: The names that columns have in the Delta table, by the published columns' names; the others keep theirs.
+    """
+
+    masks: Masks = MappingProxyType({})
+    names: Mapping[str, str] = MappingProxyType({})
+
+    def mask(self, column: str) -> Mask | None:
+        """The mask of a published column; None if it has none."""
+        mask = self.masks.get(column)
+        return None if mask is None or mask.method == "none" else mask
+
+    def name(self, column: str) -> str:
+        """The name that a published column has in the Delta table."""
+        return self.names.get(column, column)
+
+    @property
+    def description(self) -> str:
+        """It as one text, which is equal for equal shapes."""
+        masked = {column: mask.description for column in sorted(self.masks) if (mask := self.mask(column)) is not None}
+        return json.dumps({"masks": masked, "names": dict(sorted(self.names.items()))})
+
+    def differs(self, before: str, columns: Collection[str]) -> bool:
+        """Whether the columns of a Delta table are of another shape than this one.
+
+        Args:
+            before: The `description` of the shape that they were made by.
+            columns: Their names.
+        """
+        was, now = json.loads(before), json.loads(self.description)
+        return any(
+            was[what].get(column) != now[what].get(column)
+            for what in ("masks", "names")
+            for column in {**was[what], **now[what]}
+            if was["names"].get(column, column) in columns
+        )
 
 
-def differ(before: str, masks: Masks, columns: Collection[str]) -> bool:
-    """Whether columns of a Delta table are masked otherwise than they were (`described`)."""
-    was, now = json.loads(before), json.loads(described(masks))
-    return any(was.get(name) != now.get(name) for name in columns)
-
-
-def effective(masks: Masks, name: str) -> Mask | None:
-    """The mask of a column; None if it has none."""
-    mask = masks.get(name)
-    return None if mask is None or mask.method == "none" else mask
+AS_PUBLISHED: Final = Shape()
+"""The shape of a table whose columns are the published ones."""
 
 
 def identifies(relation: str, column: str) -> TargetError:
