@@ -88,6 +88,7 @@ def test_a_change_data_feed_has_each_change_and_no_other(spark, publisher, pipel
         ({FEED: "perhaps"}, "perhaps"),
         ({COMPATIBLE: True, "delta.enableDeletionVectors": True}, "[Dd]eletion"),
         ({"delta.universalFormat.enabledFormats": "iceberg"}, "[Ii]ceberg"),
+        ({"delta.feature.catalogManaged": "supported"}, "Creating a catalog-managed table using delta is unsupported"),
     ],
 )
 def test_what_delta_refuses_is_refused_before_a_slot_is_created(publisher, pipeline, properties, why):
