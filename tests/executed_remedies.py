@@ -120,6 +120,9 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "demo/subscriber.py": {
         "choose a new folder": "remedies/test_on_this_machine.py::test_a_folder_that_is_no_demos",
     },
+    "evolution/plan.py": {
+        'add "{name}" to mask': "oracle/test_masks.py::test_a_rename_onto_the_name_of_a_dropped_column",
+    },
     "evolution/tracker.py": {
         "{remedies.resync(": _RETYPED,
     },
@@ -249,6 +252,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "{what} run in Spark": "bridge/spark/test_outcome.py::test_the_statement_is_run",
     },
     "sync/made_tables.py": {
+        "delete them in Spark": "oracle/test_changelog_and_history.py::"
+        "test_deleted_rows_of_another_shape_are_not_kept_silently",
         "to remove it": _ADDED,
         "to lay them out": "remedies/test_of_a_subscription.py::test_a_layout_that_a_copy_loses",
     },
@@ -263,7 +268,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "ALTER TABLE": _IDENTITY,
     },
     "receive/stream/masking.py": {
-        'add "{new[0]}" to mask': "oracle/test_masks.py::test_definitions_that_change",
+        "add {listed} to mask": "oracle/test_masks.py::test_definitions_that_change",
     },
     "sync/tablesync.py": {
         "copy the table afresh": "oracle/test_masks.py::test_masks_that_change_have_the_table_wait",

@@ -302,7 +302,7 @@ def _stream(
             options,
             memory_bytes,
             subscription.workers.wal_receiver_timeout_s,
-            _stream_masks(subscription, catalog),
+            _stream_masks(published, catalog),
         ),
         queue,
         progress,
@@ -361,19 +361,19 @@ def _received(observer: Observer, item: Item) -> None:
     observer.received(int(item.commit_times_us[0]), item.end_lsn)
 
 
-def _stream_masks(subscription: Subscription, catalog: Catalog) -> StreamMasks | None:
+def _stream_masks(published: Published, catalog: Catalog) -> StreamMasks | None:
     """Return what masks the stream's values; None if there are no masks."""
-    masks = {(table.partition(".")[0], table.partition(".")[2]): of for table, of in subscription.masks.items()}
-    if not masks:
+    subscription = published.subscription
+    if not subscription.masks:
         return None
-    rels, columns = catalog.rels(subscription.name), catalog.columns(subscription.name)
-    names = {rel.relid: (rel.namespace, rel.name) for rel in rels if rel.relid is not None}
-    shapes = {relid: subscription.shape_of(".".join(name)) for relid, name in names.items()}
-    published = {relid: {new: old for old, new in shape.names.items()} for relid, shape in shapes.items()}
-    known = {
-        relid: [published.get(relid, {}).get(row.name, row.name) for row in rows] for relid, rows in columns.items()
-    }
-    return StreamMasks(masks, names, known)
+    names = {rel.relid: rel.qualified_name for rel in catalog.rels(subscription.name) if rel.relid is not None}
+    # of a table whose columns are not recorded, those that it has now are known
+    known = {table.relid: [column.name for column in table.columns] for table in published.tables.values()}
+    for relid, rows in catalog.columns(subscription.name).items():
+        shape = subscription.shape_of(names.get(relid, ""))
+        back = {new: old for old, new in shape.names.items()}
+        known[relid] = [back.get(row.name, row.name) for row in rows if row.state != "gone"]
+    return StreamMasks(subscription.masks, names, known)
 
 
 def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:

@@ -18,7 +18,7 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pgbridge.bridge.catalog.database import Transactions
 
@@ -27,7 +27,9 @@ _COLUMNS: Final = {
         *("name", "enabled", "configured_enabled", "incarnation", "epoch", "slot_name", "slot_state"),
         *("system_identifier", "skip_lsn", "skip_timeline"),
     ),
-    "subscription_rel": ("subscription", "namespace", "name", "state", "lsn", "path", "relid", "waits", "waits_since"),
+    "subscription_rel": (
+        *("subscription", "namespace", "name", "state", "lsn", "path", "relid", "waits", "waits_since", "shape"),
+    ),
     "prepared": ("subscription", "file", "gid", "xid", "end_lsn", "relids"),
     "rel_column": ("subscription", "relid", "attnum", "name", "type_oid", "typmod", "state"),
     "followed": ("subscription", "namespace", "name", "picture"),
@@ -37,7 +39,8 @@ _COLUMNS: Final = {
     "refresh": ("subscription", "namespace", "name", "copy_data", "unpublished"),
     "copied_range": ("subscription", "namespace", "name", "number", "key_column", "lower", "upper", "source", "lsn"),
 }
-"""What of the catalog is in the document. A table's position is in its log, and changes with each batch."""
+"""What of the catalog is in the document. A table's position is in its log, and changes with each batch. Columns that
+came later are the last ones: an earlier version's document lacks them."""
 
 _OWNER: Final = "substr({row}.{name}, 1, instr({row}.{name} || ':', ':') - 1)"
 """The subscription of a row that may be its tablesync worker's."""
@@ -47,9 +50,9 @@ _OF_UNFINISHED_COPY: Final = "copied_range"
 """The table whose rows are of no use while a copy goes on: then they change from minute to minute."""
 
 
-def _notes_changes(tables: Iterable[str]) -> Iterator[str]:
+def _notes_changes(tables: Iterable[str], without: str = "") -> Iterator[str]:
     for table in tables:
-        columns = _COLUMNS[table]
+        columns = [column for column in _COLUMNS[table] if column != without]
         events = {"INSERT": "NEW", "DELETE": "OLD"}
         if table != _OF_UNFINISHED_COPY:
             events[f"UPDATE OF {', '.join(columns[1:])}"] = "NEW"
@@ -80,12 +83,18 @@ TABLE: Final = (
       INSERT OR IGNORE INTO manifest (subscription, changed) VALUES (NEW.name, 1);
     END
     """,
-    *_notes_changes(table for table in _COLUMNS if table != _OF_UNFINISHED_COPY),
+    *_notes_changes((table for table in _COLUMNS if table != _OF_UNFINISHED_COPY), without="shape"),
 )
 """The statements that make the catalog's table of manifests, and its triggers."""
 
 OF_COPIED_RANGES: Final = tuple(_notes_changes([_OF_UNFINISHED_COPY]))
 """The triggers of a table that came later."""
+
+OF_SHAPES: Final = (
+    *(f"DROP TRIGGER manifest_subscription_rel_{event}" for event in ("insert", "delete", "update")),
+    *_notes_changes(["subscription_rel"]),
+)
+"""The triggers of a table that has a column that came later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +214,7 @@ class Manifest:
     def _of(self, table: str, name: str) -> Iterator[dict[str, Any]]:
         for row in self.tables[table]:
             if row[0] == name:
-                yield dict(zip(_COLUMNS[table], row, strict=True))
+                yield dict(zip(_COLUMNS[table], _filled(table, row), strict=True))
 
     def subscription(self, name: str) -> SubscriptionRow | None:
         """The row of a subscription, or of its tablesync worker; None if it had none."""
@@ -234,6 +243,7 @@ class Manifest:
                 *(row["namespace"], row["name"], row["state"], Lsn(row["lsn"]), row["path"], row["relid"]),
                 waits=row["waits"],
                 waits_since_s=row["waits_since"],
+                shape=row["shape"],
                 first_lsn=firsts.get((row["namespace"], row["name"]), INVALID),
             )
             for row in self._of("subscription_rel", name)
@@ -248,6 +258,11 @@ class Manifest:
             )
             for row in self._of("prepared", name)
         ]
+
+
+def _filled(table: str, row: Sequence[Any]) -> list[Any]:
+    """A row with the columns that an earlier version did not have."""
+    return [*row, *[None] * (len(_COLUMNS[table]) - len(row))]
 
 
 def put_back(
@@ -267,7 +282,7 @@ def put_back(
         places, others = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
         # the subscription's own row is there, with its name; others refer to it
         there = f"ON CONFLICT (name) DO UPDATE SET {others}" if table == "subscription" else ""
-        rows = manifest.tables.get(table, [])  # an earlier version's document
+        rows = [_filled(table, row) for row in manifest.tables.get(table, [])]  # an earlier version's document
         db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) {there}", rows)
         if table == "subscription":  # before its tables, which join at the origin
             begun = [(name, lsn, timeline) for name, (lsn, timeline) in origins.items()]

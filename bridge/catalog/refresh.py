@@ -165,7 +165,7 @@ def copy_afresh(catalog: Catalog, name: str, table: tuple[str, str]) -> None:
     it is.
     """
     rel = catalog.rels_by_name(name)[table]
-    anew = RelRow(rel.namespace, rel.name, "d", INVALID, rel.path, rel.relid)
+    anew = RelRow(rel.namespace, rel.name, "d", INVALID, rel.path, rel.relid, shape=rel.shape)
     if rel.state in FOLLOWS_STREAM and not name.endswith(SYNC):
         take_up(catalog, name, 0, bring_in=[anew], follow=(), remove=())
     else:

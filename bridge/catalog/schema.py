@@ -440,6 +440,7 @@ _SINCE_24 = ("ALTER TABLE refresh ADD COLUMN joins INTEGER NOT NULL DEFAULT 0",)
 _SINCE_25 = (
     # JSON: what its Delta table has in place of the columns; NULL if unknown
     "ALTER TABLE subscription_rel ADD COLUMN shape TEXT",
+    *manifest.OF_SHAPES,
     """UPDATE subscription_rel SET shape = '{"masks": {}, "names": {}}'""",
 )
 

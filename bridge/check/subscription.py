@@ -310,11 +310,15 @@ def _target(
     subscription: Subscription, table: PublishedTable, types: dict[int, TypeInfo], path: str, *, is_new: bool
 ) -> Iterator[Finding]:
     name, folder = table.qualified_name, local_folder(path)
+    try:
+        check_shape(table, subscription.shape_of(name), is_new=is_new)
+    except errors.TargetError as error:
+        yield failed(name, error)
+        return
     if is_new:
         try:
             columns = made_tables.new_columns(table, types, subscription.target.parsed)
             check_new_table(name, subscription.mode_of(name), subscription.layout_of(name), columns)
-            check_shape(table, subscription.shape_of(name))
         except errors.BridgeError as error:
             yield failed(name, error)
     if folder is None:

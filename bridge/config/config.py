@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -63,6 +64,12 @@ PUBLISHER = "publisher"
 def default_slot_name(name: str) -> str:
     """Return the subscription's name in lower case, with `_` for each character that a slot's name cannot have."""
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
+
+
+@cache
+def _salt(name: str) -> bytes:
+    """The salt of a file; a process uses the one that it has read first, or hashes would mix."""
+    return read_secret("target.mask_salt_file", name).encode()
 
 
 class Subscription(BaseModel):
@@ -224,7 +231,7 @@ class Subscription(BaseModel):
         """
         masked = {name: table.mask for name, table in self.tables.items() if table.mask}
         hashed = any(mask.method == "sha256" for masks in masked.values() for mask in masks.values())
-        salt = read_secret("target.mask_salt_file", self.target.mask_salt_file or "").encode() if hashed else b""
+        salt = _salt(self.target.mask_salt_file or "") if hashed else b""
         return {
             name: {
                 column: replace(mask, salt=salt) if mask.method == "sha256" else mask for column, mask in masks.items()

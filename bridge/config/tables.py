@@ -182,7 +182,7 @@ def _as_mask(value: Any) -> Mask:
             return value
         case "sha256" | "null" | "none":
             return Mask(value)
-        case {"text": str(text), **others} if not others:
+        case {"text": str(text), **others} if not others and "\0" not in text:
             return Mask("text", text=text)
         case {"first": int(characters), **others} if not others and characters > 0 and characters is not True:
             return Mask("first", characters=characters)

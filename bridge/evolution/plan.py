@@ -29,7 +29,8 @@ from pgbridge.bridge.evolution.alterations import (
 )
 from pgbridge.bridge.evolution.attrmap import Alignment, Match, align, without_number
 from pgbridge.bridge.publication.published_table import folded, unsupported
-from pgbridge.bridge.runtime.errors import NeedsResync
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import NeedsResync, TargetError
 from pgbridge.bridge.targets.target import (
     TargetColumn,
     TargetSchema,
@@ -86,6 +87,8 @@ class Definition:
         parsed: Which types do not become strings in new columns outside of the key, as in `new_type`.
         unrepresentable: Whether a default that the target's type cannot hold is an error, or NULL.
         masks: The masks of columns, whose values are texts in `types`; none that does nothing.
+        named: The columns that `mask` names, also those that are not masked.
+        reserved: Names, in lower case, that the target's mode has for columns of its own.
     """
 
     table: tuple[str, str]
@@ -101,6 +104,8 @@ class Definition:
     parsed: Collection[str] = ()
     unrepresentable: Literal["error", "null"] = "error"
     masks: Masks = field(default_factory=dict)
+    named: Collection[str] = ()
+    reserved: Collection[str] = ()
 
     @property
     def relation(self) -> str:
@@ -223,6 +228,11 @@ class _SchemaDraft:
     def _check_new_name(self, name: str) -> None:
         """Raise if Delta cannot hold a column of this name beside the others."""
         definition = self._definition
+        if name.lower() in definition.reserved:
+            raise definition.refusal(
+                f'column "{name}" of table "{definition.relation}" has the name of one that the mode adds',
+                "give it another name by rename_columns, or leave it out by a column list",
+            )
         others = [column.name for column in definition.columns if definition.replicates(column.name)]
         alike = [other for other in others if other != name and folded(other) == folded(name)]
         if (why := unsupported(*definition.table, [*alike, name])) is not None:
@@ -278,10 +288,20 @@ class _SchemaDraft:
                     f'column "{name}" is assumed to be column "{known.name}", renamed. If it is a new column (the '
                     f'stream lags behind the catalog), existing rows wrongly have the values of "{known.name}" in it'
                 )
+            self._check_mask(match, known)
             self._check_type_change(match, known, type_)
         if self._is_new(match):
             return self._add(match, type_)
         return self._widen(name, type_)
+
+    def _check_mask(self, match: Match, known: ColumnRow) -> None:
+        """Raise if a column that was masked has a name by which it is not."""
+        name, definition = match.column.name, self._definition
+        if known.name != name and known.name in definition.masks and name not in definition.named:
+            raise TargetError(
+                f'column "{name}" of table "{definition.relation}" is the masked column "{known.name}", renamed',
+                hint=f'add "{name}" to mask in tables."{definition.relation}", and run: {remedies.reload()}',
+            )
 
     def _is_new(self, match: Match) -> bool:
         name = match.column.name

@@ -17,6 +17,7 @@ from pgbridge.bridge.catalog.catalog_rows import ColumnRow
 from pgbridge.bridge.evolution.plan import Definition, Plan, plan
 from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.targets.target import added_names
 from pgbridge.protocol.bulk.columns import RowMessages
 from pgbridge.protocol.codec import messages, pgoutput
 
@@ -119,6 +120,8 @@ class DefinitionTracker:
             self._parsed,
             self._unrepresentable,
             {shape.name(name): mask for name in shape.masks if (mask := shape.mask(name)) is not None},
+            frozenset(map(shape.name, shape.masks)),
+            added_names(target.mode),
         )
         planned = plan(definition, self._schema(target))
         self._known[relation.relation_id] = planned.known

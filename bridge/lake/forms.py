@@ -3,14 +3,13 @@
 mirror     the published table's columns
 changelog  the change schema (`bridge.batch.change_schema`), with these columns in `old` and `new`
 history, soft_deletes
-           the published table's columns, and those of `VALIDITY` or of `LAST_VERSION`
+           the published table's columns, and those of `targets.target.ADDED`
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as spark_types
 
 from pgbridge.bridge.batch.change_schema import NEW, OLD, OPERATION, change_schema
@@ -18,41 +17,25 @@ from pgbridge.bridge.lake.schema import spark_schema, spark_type, target_schema_
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
 from pgbridge.bridge.targets.location import quoted
-from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout
+from pgbridge.bridge.targets.target import (
+    ADDED,
+    Mode,
+    TargetColumn,
+    TargetSchema,
+    added_names,
+    check_layout,
+)
 from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-VALIDITY: Final = (
-    ("valid_from_lsn", pa.int64()),
-    ("valid_to_lsn", pa.int64()),
-    ("valid_from", pa.timestamp("us", "UTC")),
-    ("valid_to", pa.timestamp("us", "UTC")),
-)
-"""The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
-and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
-
-LAST_VERSION: Final = (
-    ("row_changed_lsn", pa.int64()),
-    ("row_deleted_lsn", pa.int64()),
-    ("row_changed_at", pa.timestamp("us", "UTC")),
-    ("row_deleted_at", pa.timestamp("us", "UTC")),
-)
-"""The same for the last version of a row, which soft deletes keep: the commits by which it came and was deleted.
-`row_deleted_at` is NULL also for a row that a copy afresh has not met any more."""
-
-_ADDED: Final[dict[Mode, tuple[tuple[str, pa.DataType], ...]]] = {"history": VALIDITY, "soft_deletes": LAST_VERSION}
-
-
-def added_names(mode: Mode) -> tuple[str, ...]:
-    """The columns that a mode adds to those of the published table; none for a mirror."""
-    return tuple(name for name, _ in _ADDED.get(mode, ()))
+    import pyarrow as pa
 
 
 def valid_rows(mode: Mode, rows: DataFrame) -> DataFrame:
     """The rows of a Delta table that the published table has; all of a mirror's."""
-    return rows.filter(F.col(added_names(mode)[1]).isNull()) if mode in _ADDED else rows
+    return rows.filter(F.col(added_names(mode)[1]).isNull()) if mode in ADDED else rows
 
 
 def delta_schema(
@@ -63,14 +46,14 @@ def delta_schema(
     Raises:
         TargetError: A column has the name of one that the mode adds.
     """
-    if mode in _ADDED:
+    if mode in ADDED:
         if taken := [name for name, _ in fields if name.lower() in added_names(mode)]:
             raise TargetError(
                 f'table "{relation}" cannot have mode = "{mode}": its column "{taken[0]}" has the name of one that '
                 "this mode adds",
                 hint='set mode = "changelog" for the table, or leave the column out by a column list',
             )
-        return spark_schema([*fields, *_ADDED[mode]], variants)
+        return spark_schema([*fields, *ADDED[mode]], variants)
     if mode == "changelog":
         row = spark_schema(fields, variants)
         return spark_types.StructType(
@@ -119,14 +102,14 @@ def row_schema(mode: Mode, schema: spark_types.StructType, path: str) -> TargetS
         return target_schema_of(image)
     fields = target_schema_of(schema)
     versions = _versions_of([(field.name, field.arrow) for field in fields])
-    if mode not in versions if mode in _ADDED else versions:
+    if mode not in versions if mode in ADDED else versions:
         raise _of_another_mode(mode, path)
     return tuple(field for field in fields if field.name not in added_names(mode))
 
 
 def _versions_of(fields: Collection[tuple[str, pa.DataType | None]]) -> list[Mode]:
     """The modes whose added columns are all among these."""
-    return [mode for mode, added in _ADDED.items() if set(added).issubset(fields)]
+    return [mode for mode, added in ADDED.items() if set(added).issubset(fields)]
 
 
 def _of_another_mode(mode: Mode, path: str) -> TargetError:
@@ -143,8 +126,8 @@ def copied_rows_as(mode: Mode, rows: DataFrame, snapshot_lsn: int) -> DataFrame:
     snapshot's: whatever the stream brings comes after.
     """
     lsn = F.lit(snapshot_lsn - 1).cast("bigint")
-    if mode in _ADDED:
-        (changed_lsn, _), *others = _ADDED[mode]
+    if mode in ADDED:
+        (changed_lsn, _), *others = ADDED[mode]
         nothing = [F.lit(None).cast(spark_type(arrow)).alias(name) for name, arrow in others]
         return rows.select("*", lsn.alias(changed_lsn), *nothing)
     if mode == "changelog":

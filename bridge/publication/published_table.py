@@ -121,15 +121,17 @@ class PublishedTable:
         return frozenset(column.name for column in every if column.in_primary_key)
 
 
-def check_shape(table: PublishedTable, shape: Shape) -> None:
-    """Check that a table that is to be copied has the columns of a shape, and can have it.
+def check_shape(table: PublishedTable, shape: Shape, *, is_new: bool) -> None:
+    """Check that a table can have a shape, and if it is new, that it has the shape's columns.
+
+    What a table had that was copied before may have another name now, or be gone.
 
     Raises:
         TargetError: There is no such column; a masked one identifies rows; or two would have one name.
     """
     columns = {column.name: column for column in (*table.columns, *table.unpublished_keys)}
     for key, names in (("mask", shape.masks), ("rename_columns", shape.names)):
-        for name in names:
+        for name in names if is_new else ():
             if name not in columns:
                 near = next((other for other in columns if other.lower() == name.lower()), None)
                 raise TargetError(

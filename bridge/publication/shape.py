@@ -117,18 +117,21 @@ class Shape(NamedTuple):
         masked = {column: mask.description for column in sorted(self.masks) if (mask := self.mask(column)) is not None}
         return json.dumps({"masks": masked, "names": dict(sorted(self.names.items()))})
 
-    def differs(self, before: str, columns: Collection[str]) -> bool:
+    def differs(self, before: str, columns: Collection[str], published: Collection[str] | None = None) -> bool:
         """Whether the columns of a Delta table are of another shape than this one.
 
         Args:
             before: The `description` of the shape that they were made by.
             columns: Their names.
+            published: The published columns, without those that were renamed or dropped since; None if not known. What
+                the shape says of others' names counts no more.
         """
         was, now = json.loads(before), json.loads(self.description)
+        named = {**was["names"], **now["names"]} if published is None else published
         return any(
             was[what].get(column) != now[what].get(column)
-            for what in ("masks", "names")
-            for column in {**was[what], **now[what]}
+            for what, of in (("masks", {**was["masks"], **now["masks"]}), ("names", named))
+            for column in of
             if was["names"].get(column, column) in columns
         )
 

@@ -35,7 +35,7 @@ from pgbridge.bridge.sync import copy_reader, table_reading
 from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pgbridge.bridge.apply.context import Context
     from pgbridge.bridge.catalog.catalog_rows import RelRow
@@ -64,6 +64,8 @@ class TableCopy:
         layout: The Delta table's.
         variants: The columns that are VARIANT there.
         columns_too: Whether the copy replaces the Delta table's columns.
+        keeps: Whether rows that are there, and are deleted by now, stay (soft deletes).
+        identifying: The Delta table's columns by which rows that are there are those of the copy; may be none.
     """
 
     rel: RelRow
@@ -75,6 +77,8 @@ class TableCopy:
     variants: Collection[str]
     _: KW_ONLY
     columns_too: bool = False
+    keeps: bool = False
+    identifying: Sequence[str] = ()
 
 
 def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
@@ -88,9 +92,8 @@ def copy_at_once(context: Context, copy: TableCopy, stamp: CommitStamp) -> None:
     lsn = copy.snapshot.consistent_point
     with copied_rows(context.spark, copy.spec, copy.lock.table_bytes, context.stopping) as read:
         rows = copied_rows_as(copy.mode, schema.stored_rows(in_target(read, copy.spec), copy.variants), lsn)
-        if copy.mode == "soft_deletes":
-            names = dict(zip(copy.spec.schema.names, copy.spec.target_names, strict=True))
-            rows = with_deleted_rows(rows, copy.rel.path, [names[name] for name in copy.spec.key], lsn)
+        if copy.keeps:
+            rows = with_deleted_rows(rows, copy.rel.path, copy.identifying, lsn)
         replaced = partial(
             overwrite_rows,
             rows,

@@ -22,7 +22,9 @@ from pgbridge.bridge.targets.target import TargetColumn, unrepresentable_hint, w
 from pgbridge.protocol.bulk.copy import CopyDecoder
 from pgbridge.protocol.errors import UnrepresentableValue
 from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
+from pgbridge.protocol.values.readers import held
 from pgbridge.protocol.values.types import Place, resolve
+from pgbridge.protocol.values.value_array import UnheldValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,6 +88,10 @@ class CopySpec:
     max_rate: float | None = None
     masks: dict[str, Mask] = field(default_factory=dict, repr=False)
     target_names: list[str] = field(default_factory=list)
+
+    def place_of(self, name: str) -> Place:
+        """Where the values of a column go."""
+        return self.places.get(name, Place.COLUMN)
 
 
 def copy_spec(
@@ -219,7 +225,10 @@ def copy_rows(
 def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
     catalog = {**BUILTIN, **{info["oid"]: TypeInfo(**info) for info in spec.types}}
     types = [
-        replace(resolve(oid, typmod, catalog).parsed_for(arrow), place=spec.places.get(name, Place.COLUMN))
+        replace(
+            resolve(oid, typmod, catalog).parsed_for(arrow),
+            place=Place.COLUMN if name in spec.masks else spec.place_of(name),
+        )
         for (name, oid, typmod), arrow in zip(spec.columns, spec.schema.types, strict=True)
     ]
     names = [name for name, _, _ in spec.columns]
@@ -230,7 +239,7 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
         for messages in copy_out(connection, statement, len(types)):
             pace.read(float(messages.lengths.sum()), time.monotonic() - since_s)
             since_s = time.monotonic()
-            yield from _widened(_masked(decoder.decode(messages), spec.masks), spec.schema).to_batches()
+            yield from _widened(_masked(decoder.decode(messages), spec), spec.schema).to_batches()
         decoder.finish()
     except UnrepresentableValue as error:
         raise errors.TargetError(
@@ -239,14 +248,23 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
         ) from error
 
 
-def _masked(rows: pa.Table, masks: Mapping[str, Mask]) -> pa.Table:
-    """Return the rows with masked values."""
-    for name, mask in masks.items():
+def _masked(rows: pa.Table, spec: CopySpec) -> pa.Table:
+    """Return the rows with masked values.
+
+    Raises:
+        UnrepresentableValue: A masked value has no place in its column.
+    """
+    policy: Any = spec.unrepresentable
+    for name, mask in spec.masks.items():
         values = [
             None if value is None or (masked := mask.of(value.encode())) is None else masked.decode()
             for value in rows[name].to_pylist()
         ]
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, rows[name].type))
+        try:
+            kept = held(pa.array(values, rows[name].type), spec.place_of(name), policy)
+        except UnheldValue as fault:
+            raise UnrepresentableValue(name, f"'{fault.text}'", fault.reason) from None
+        rows = rows.set_column(rows.column_names.index(name), name, kept)
     return rows
 
 

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.sql import functions as F
+
+from pgbridge.bridge.evolution.alterations import AddColumn
 from pgbridge.bridge.lake import ddl, forms
+from pgbridge.bridge.lake.ddl import alter_table
+from pgbridge.bridge.lake.location import read_table
 from pgbridge.bridge.lake.schema import target_schema_of
 from pgbridge.bridge.lake.table import placed
 from pgbridge.bridge.runtime import errors, remedies, warehouse
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
-from pgbridge.bridge.targets.target import Mode, TargetColumn, TargetSchema, check_layout, kept_layout, new_type
+from pgbridge.bridge.targets.target import (
+    Mode,
+    TargetColumn,
+    TargetSchema,
+    added_names,
+    check_layout,
+    kept_layout,
+    new_type,
+)
 from pgbridge.protocol.values.types import Place, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
-    from pgbridge.bridge.catalog.catalog_rows import RelRow
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow, RelRow
     from pgbridge.bridge.config.config import Subscription
     from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.publication.shape import Shape
     from pgbridge.protocol.values.pg_type import TypeInfo
 
 
@@ -90,7 +104,7 @@ def layout_after_copy(
     log: FilteringBoundLogger,
 ) -> warehouse.Layout:
     """The layout of a Delta table that exists, once a copy has replaced its columns. What it loses is logged."""
-    kept = kept_layout(layout, made, forms.added_names(mode))
+    kept = kept_layout(layout, made, added_names(mode))
     if lost := sorted(set(layout.columns) - set(kept.columns)):
         what = f"the copy replaces the Delta table's columns, and it is not laid out by {', '.join(lost)} any more"
         log.warning(
@@ -131,3 +145,69 @@ def not_found(table: tuple[str, str], subscription: str) -> errors.PublisherErro
         f'table "{".".join(table)}" not found on publisher',
         hint=f"to remove it from the subscription, run: {remedies.refresh(subscription)}",
     )
+
+
+class Kept(NamedTuple):
+    """What a copy afresh keeps of a table of soft deletes.
+
+    Attributes:
+        rows: Whether it keeps the rows that it does not meet, as deleted ones.
+        deleted: Whether there are deleted rows, which are nowhere else: the table's columns must not be replaced.
+    """
+
+    rows: bool
+    deleted: bool
+
+
+NOTHING_KEPT: Final = Kept(rows=False, deleted=False)
+"""Of a table whose rows the copy replaces."""
+
+
+def kept_rows(spark: SparkSession, rel: RelRow, made: Sequence[TargetColumn], shape: Shape, subscription: str) -> Kept:
+    """What a copy afresh keeps of a table of soft deletes, which has the columns that it lacked afterwards.
+
+    Args:
+        made: The columns of the published table.
+        subscription: For the hint.
+
+    Raises:
+        TargetError: There are deleted rows of another shape.
+    """
+    rows = read_table(spark, rel.path)
+    added = added_names("soft_deletes")
+    if not set(added).issubset(rows.columns):
+        return NOTHING_KEPT  # a table of another mode, which is refused
+    deleted = not rows.filter(F.col(added[1]).isNotNull()).isEmpty()
+    if rel.shape is not None and shape.differs(rel.shape, rows.columns):
+        if not deleted:
+            return NOTHING_KEPT
+        raise errors.TargetError(
+            f'the deleted rows of table "{rel.qualified_name}" were made with another mask or rename_columns, and a '
+            "copy would keep them",
+            hint=f"delete them in Spark, or move {rel.path} away; then run: "
+            f"{remedies.resync(subscription, rel.qualified_name)}",
+        )
+    lacking = [column for column in made if column.name not in rows.columns]
+    if lacking:
+        alterations = [AddColumn(c.name, c.type.arrow, None, c.type.place is Place.VARIANT) for c in lacking]
+        alter_table(spark, rel.path, alterations, mode="soft_deletes")
+    return Kept(rows=True, deleted=deleted)
+
+
+def in_target(table: PublishedTable, columns: Iterable[ColumnRow], shape: Shape) -> list[ColumnRow]:
+    """All columns of a table, under their names in the Delta table.
+
+    Raises:
+        TargetError: A column has the name there of another one, which may be published later.
+    """
+    named = [replace(column, name=shape.name(column.name)) for column in columns]
+    seen: set[str] = set()
+    for column in named:
+        if column.name in seen:
+            raise errors.TargetError(
+                f'rename_columns gives a column of table "{table.qualified_name}" the name "{column.name}", which '
+                "another column has that is not published",
+                hint=f'correct rename_columns in tables."{table.qualified_name}"',
+            )
+        seen.add(column.name)
+    return named

@@ -113,7 +113,16 @@ def _ranged_table(
         counting = {each.number for each in known.ranges if _counts(each, between, begun)} if known else set()
     if _IDENTITY in layout:  # each range would begin with the same number
         return None
-    what = [spec.select, spec.row_filters, spec.columns, spec.key, spec.unrepresentable, [*map(astuple, columns)]]
+    masks = {column: mask.description for column, mask in spec.masks.items()}
+    what = [
+        spec.select,
+        spec.row_filters,
+        spec.columns,
+        spec.key,
+        spec.unrepresentable,
+        [*map(astuple, columns)],
+        masks,
+    ]
     where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout]
     source = hashlib.sha256(json.dumps([*what, *where]).encode()).hexdigest()
     if known is None or known.source != source:

@@ -164,7 +164,9 @@ class Refresh:
         follow = [rel for rel in new if rel is not None]
         for name in planned.resynced:
             # as after a copy that was cut short: the rows stay until one commit replaces them
-            bring_in.append(catalog_rows.RelRow(*name, "d", INVALID, rels[name].path, tables[name].relid))
+            known_rel = rels[name]
+            anew = catalog_rows.RelRow(*name, "d", INVALID, known_rel.path, tables[name].relid, shape=known_rel.shape)
+            bring_in.append(anew)
             self._log.info("table is copied afresh", relation=rels[name].qualified_name)
         for name in planned.gaps:
             self._log.warning(

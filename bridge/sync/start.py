@@ -234,10 +234,9 @@ class HandledTables:
             if known.get(key) != rel:
                 self.catalog.put_rel(name, rel)
             types = publisher.types(column.type_oid for column in table.columns)
-            fields = [(column.target_name, resolve(*column.sent_type, types).arrow) for column in table.columns]
+            fields = [(column.name, resolve(column.type_oid, column.typmod, types).arrow) for column in table.columns]
             target = Target(*key, rel.path, target_schema(fields), "handler")
-            shape = self.subscription.shape_of(table.qualified_name)
-            subscribed[key] = Subscribed(target, INVALID, cut_identity=table.cut_identity, shape=shape)
+            subscribed[key] = Subscribed(target, INVALID, cut_identity=table.cut_identity)
         return subscribed
 
     def other(self, namespace: str, name: str) -> Subscribed:

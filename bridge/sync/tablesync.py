@@ -46,6 +46,9 @@ from pgbridge.bridge.sync.copy_progress import CopyLimit, CopyMonitor
 from pgbridge.bridge.sync.copy_reader import copy_spec, largest_row
 from pgbridge.bridge.sync.key_order import mirror_order, range_cut
 from pgbridge.bridge.sync.made_tables import (
+    NOTHING_KEPT,
+    in_target,
+    kept_rows,
     layout_after_copy,
     make_table,
     new_columns,
@@ -122,7 +125,7 @@ class TableSync:
         by_place = {real_location(rel.path): rel for rel in known}
         rels: list[RelRow] = []
         for table in tables:
-            check_shape(table, self._subscription.shape_of(table.qualified_name))
+            check_shape(table, self._subscription.shape_of(table.qualified_name), is_new=True)
             if unsupported_table(table, self._subscription.place_of) is not None:
                 continue
             path = table_location(*self._subscription.place_of(table.namespace, table.name))
@@ -250,24 +253,26 @@ class TableSync:
     ) -> None:
         if snapshot.name is None:
             raise errors.PublisherError("a copy needs an exported snapshot")
-        if self._stopping():
-            raise errors.SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
+        self._check_stopping(rel)
         types = publisher.types(column.type_oid for column in table.columns)
         existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
-        mode = self._subscription.mode_of(rel.qualified_name)
+        mode, shape = self._subscription.mode_of(rel.qualified_name), self._subscription.shape_of(rel.qualified_name)
+        check_shape(table, shape, is_new=rel.shape is None)
+        made = new_columns(table, types, self._subscription.target.parsed)
+        again = rel.state == "d" and existed
+        keeps, owner = again and mode == "soft_deletes", owner_of(self._subscription.name)
+        kept = kept_rows(self._spark, rel, made, shape, owner) if keeps else NOTHING_KEPT
         try:
             _, columns = self._target(rel, table, types, exists=existed)
         except errors.TargetError as error:
-            replaces = rel.state == "d" and existed and mode != "soft_deletes"  # deleted rows are nowhere else
-            if not replaces or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
+            if not again or kept.deleted or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
                 raise
             # the rows are from an earlier copy, which this one replaces: so it may replace the columns, too
         name, layout = self._subscription.name, self._subscription.layout_of(rel.qualified_name)
         if existed:
             self.check_copied_to(rel)
             layout = asked(rel.path, partial(layout_of, self._spark, rel.path))
-        made = new_columns(table, types, self._subscription.target.parsed)
         if existed and columns is None and mode != "changelog":
             layout = layout_after_copy(rel, made, mode, layout, subscription=owner_of(name), log=self._log)
         written = columns or replaced_columns(made, layout.partition_by if mode != "changelog" else ())
@@ -281,8 +286,7 @@ class TableSync:
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
-            shape = self._subscription.shape_of(rel.qualified_name)
-            known_columns = [replace(row, name=shape.name(row.name)) for row in locked_columns(table, publisher)]
+            known_columns = in_target(table, locked_columns(table, publisher), shape)
             spec = copy_spec(
                 table,
                 types,
@@ -296,8 +300,14 @@ class TableSync:
             spec = replace(spec, max_rate=self._max_rate(len(spec.ranges)))
             if mode == "mirror":
                 spec = replace(spec, order=mirror_order(publisher, table.relid, spec.key, spec.schema, lock, layout))
-            copy = TableCopy(rel, spec, snapshot, lock, mode, layout, variants, columns_too=columns is None)
+            copy = TableCopy(
+                *(rel, spec, snapshot, lock, mode, layout, variants),
+                columns_too=columns is None,
+                keeps=kept.rows and columns is not None,
+                identifying=[shape.name(name) for name in spec.key or table.primary_key],
+            )
             stamp, copied = self._write(copy, table, publisher, known_columns, monitor)
+            copied = replace(copied, shape=shape.description)
             lock.check()
         check_committed(self._spark, rel.path, stamp)
         self._local.flush([rel.path])
@@ -309,6 +319,10 @@ class TableSync:
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _check_stopping(self, rel: RelRow) -> None:
+        if self._stopping():
+            raise errors.SyncError(f'table "{rel.qualified_name}" is not copied: the subscription is being stopped')
 
     def _write(
         self,
@@ -344,8 +358,7 @@ class TableSync:
             ) from error
         several = first_lsn if first_lsn < last_lsn else INVALID
         copied = replace(rel, state="f", lsn=last_lsn, position=first_lsn, first_lsn=several)
-        shape = self._subscription.shape_of(rel.qualified_name).description
-        return stamp, replace(copied, timeline=snapshot.timeline, shape=shape)
+        return stamp, replace(copied, timeline=snapshot.timeline)
 
     def _max_rate(self, ranges: int) -> float | None:
         """Bytes a second for each connection of a copy, so that all together keep to the subscription's rate."""
@@ -383,7 +396,6 @@ class TableSync:
         """
         if (why := unsupported_table(table)) is not None:
             raise errors.TargetError(why.reason, hint=why.hint)
-        check_shape(table, self._subscription.shape_of(rel.qualified_name))
         mode = self._subscription.mode_of(rel.qualified_name)
         schema = read_target_schema(self._spark, rel.path, mode) if exists else None
         if schema is None:
@@ -424,7 +436,8 @@ class TableSync:
             table = tables.get((rel.namespace, rel.name)) or by_relid.get(rel.relid or 0)
             if rel.state != "i":
                 target, position = existing[known].result()
-                if rel.shape is not None and shape.differs(rel.shape, [field.name for field in target.schema]):
+                names = None if table is None else [column.name for column in table.columns]
+                if rel.shape is not None and shape.differs(rel.shape, [field.name for field in target.schema], names):
                     self._have_wait(rel)
                     continue
                 rel = self._positions.believed(rel, position, server)
@@ -461,6 +474,8 @@ class TableSync:
             reason=why.message,
             hint=why.hint,
         )
+        if self._subscription.disable_on_error:
+            raise why
         name, table = self._subscription.name, (rel.namespace, rel.name)
         refresh.have_wait(self._catalog, name, [table], str(why), time.time())
 

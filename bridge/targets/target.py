@@ -168,6 +168,33 @@ Mode = Literal["mirror", "changelog", "history", "soft_deletes", "handler"]
 of a row, the last version of each row, also of deleted ones; or they are handed to a function."""
 
 
+VALIDITY: Final = (
+    ("valid_from_lsn", pa.int64()),
+    ("valid_to_lsn", pa.int64()),
+    ("valid_from", pa.timestamp("us", "UTC")),
+    ("valid_to", pa.timestamp("us", "UTC")),
+)
+"""The columns that a history has beside the row: from which commit on, inclusive, until which one, exclusive, as LSNs
+and as times; NULL for a version that is still valid. `valid_from` is NULL for a row of the initial copy."""
+
+LAST_VERSION: Final = (
+    ("row_changed_lsn", pa.int64()),
+    ("row_deleted_lsn", pa.int64()),
+    ("row_changed_at", pa.timestamp("us", "UTC")),
+    ("row_deleted_at", pa.timestamp("us", "UTC")),
+)
+"""The same for the last version of a row, which soft deletes keep: the commits by which it came and was deleted.
+`row_deleted_at` is NULL also for a row that a copy afresh has not met any more."""
+
+ADDED: Final[dict[Mode, tuple[tuple[str, pa.DataType], ...]]] = {"history": VALIDITY, "soft_deletes": LAST_VERSION}
+"""The columns that a mode adds to those of the published table."""
+
+
+def added_names(mode: Mode) -> tuple[str, ...]:
+    """The columns that a mode adds to those of the published table; none for a mirror."""
+    return tuple(name for name, _ in ADDED.get(mode, ()))
+
+
 def target_field(name: str, arrow: pa.DataType) -> TargetField:
     """Make a column for values of an Arrow type."""
     return TargetField(name, arrow, sql_type(arrow))

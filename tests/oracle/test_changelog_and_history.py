@@ -10,13 +10,15 @@ from pyspark.sql import Window, functions as F
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.refresh import copy_afresh
-from pgbridge.bridge.lake.forms import added_names
-from pgbridge.bridge.runtime.errors import ApplyError, TargetError
+from pgbridge.bridge.config.tables import Table
+from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync, TargetError
+from pgbridge.bridge.targets.target import added_names
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, failing
 from tests.oracle.delta import differences
 from tests.oracle.replayed import as_of, counted, mirrored, replayed
 from tests.oracle.test_schema_change import BEFORE, COMES_AND_GOES, IN_LATER_BATCHES, IN_ONE_TRANSACTION, T, U
+from tests.oracle.typed import type_in
 from tests.oracle.workload import KEYS, OPERATIONS as USUAL, TABLES, Operation, Workload
 
 MODES = ("mirror", "changelog", "history", "soft_deletes")
@@ -334,9 +336,75 @@ def test_soft_deletes_stay_when_the_table_is_copied_afresh(spark, publisher, pip
         (5, True),
         (6, False),
     ]
-    # no copy can keep deleted rows in columns that are not there any more
+    # a copy gives the Delta table the columns that it lacks, but cannot keep deleted rows in a column of another type
+    publisher.execute("ALTER TABLE t ADD more int DEFAULT 7")
+    copy_afresh(bridge.catalog, bridge.subscription.name, ("public", "t"))
+    bridge.catch_up()
+    assert [(row[0], row[3]) for row in rows()] == [
+        (1, False),
+        (2, True),
+        (3, False),
+        (4, False),
+        (5, True),
+        (6, False),
+    ]
     publisher.execute("ALTER TABLE t ALTER note TYPE int USING 7")
     copy_afresh(bridge.catalog, bridge.subscription.name, ("public", "t"))
     with pytest.raises(TargetError, match='column "note" of target "public.t" is string'):
         bridge.catch_up()
     assert len(rows()) == 6
+
+
+def test_soft_deletes_under_another_key(spark, publisher, pipeline):
+    """Deleted rows need not be unique by it: a row that comes back takes the place of all of them."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(mode="soft_deletes")
+    bridge.catch_up()
+    for number in (1, 2, 3):
+        publisher.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+        publisher.execute(f"DELETE FROM t WHERE id = {number}")
+    bridge.catch_up()
+    assert len(bridge.rows("t")) == 3
+    publisher.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code); INSERT INTO t VALUES (4, 'x')")
+    bridge.catch_up()
+    assert [(row["id"], row["row_deleted_lsn"]) for row in bridge.rows("t")] == [(4, None)]
+    publisher.execute("DELETE FROM t")
+    bridge.catch_up()
+    assert [(row["id"], row["row_deleted_lsn"] is None) for row in bridge.rows("t")] == [(4, False)]
+
+
+def test_deleted_rows_of_another_shape_are_not_kept_silently(spark, publisher, pipeline):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE t")
+    publisher.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    bridge = pipeline(mode="soft_deletes")
+    bridge.catch_up()
+    path = bridge.path("t")
+    masked = {"public.t": Table(mask={"v": {"first": 1}})}
+    bridge.subscription = bridge.subscription.model_copy(update={"tables": masked})
+    for deleted in (False, True):
+        with pytest.raises(NeedsResync, match='mask or rename_columns of table "public.t" are others'):
+            bridge.catch_up()
+        copy_afresh(bridge.catalog, bridge.subscription.name, ("public", "t"))
+        if deleted:
+            with pytest.raises(TargetError, match='the deleted rows of table "public.t" were made with') as caught:
+                bridge.catch_up()
+            break
+        bridge.catch_up()
+        assert {row["v"] for row in bridge.rows("t")} == {"o", "t"}
+        publisher.execute("DELETE FROM t WHERE id = 1")
+        bridge.catch_up()
+        masked["public.t"] = Table(mask={"v": "null"})
+    assert len(spark.read.format("delta").load(path).collect()) == 2
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE row_deleted_lsn IS NOT NULL").collect()
+    type_in(bridge, caught.value.hint.rpartition(": ")[2])
+    bridge.catch_up()
+    assert [row["v"] for row in bridge.rows("t")] == [None]
+
+
+def test_a_column_that_comes_with_a_name_of_the_modes(publisher, memory_pipeline):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = memory_pipeline()
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE t ADD row_deleted_at text; INSERT INTO t VALUES (1, 'a')")
+    bridge.catch_up()  # a mirror adds none
+    assert bridge.rows("t") == [{"id": 1, "row_deleted_at": "a"}]

@@ -18,12 +18,13 @@ from pgbridge.bridge.check.finding import Level
 from pgbridge.bridge.check.machine import check_descriptors, check_memory
 from pgbridge.bridge.config.config import load
 from pgbridge.bridge.demo.subscriber import DemoFolder
-from pgbridge.bridge.lake.forms import VALIDITY, delta_schema, row_schema
+from pgbridge.bridge.lake.forms import delta_schema, row_schema
 from pgbridge.bridge.runtime import process
 from pgbridge.bridge.runtime.errors import BridgeError, StateError, TargetError
 from pgbridge.bridge.runtime.process import OWN_BYTES
 from pgbridge.bridge.service import daemon
 from pgbridge.bridge.spark.session import driver_for
+from pgbridge.bridge.targets.target import VALIDITY
 from pgbridge.protocol.lsn import Lsn
 from tests.fix_cli import catalog_of
 

@@ -227,7 +227,7 @@ class MemoryBridge:
             if sync.needs_copy(rel):
                 sync.copy_rows(rel, *snapshot)
         check.check(server)  # type: ignore[arg-type]
-        table = SimpleNamespace(relid=1, primary_key=(), cut_identity=frozenset())
+        table = SimpleNamespace(relid=1, primary_key=(), cut_identity=frozenset(), columns=())
         published = {("public", name): table for name in server.tables}
         subscribed = sync.follow(published, server, history)  # type: ignore[arg-type]
         start_lsn = catalog.remote_lsn(NAME)

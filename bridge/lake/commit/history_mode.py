@@ -28,6 +28,7 @@ from pgbridge.bridge.lake import forms, location, retry, schema, source
 from pgbridge.bridge.lake.commit.bag import stored_identity
 from pgbridge.bridge.lake.writes import append_rows, merge_into
 from pgbridge.bridge.targets.location import quoted, sql_name
+from pgbridge.bridge.targets.target import added_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ _THERE, _BEGIN, _CHANGE, _END = range(4)
 """The kinds of events: the target has the row; it begins, changes, or ends."""
 
 _BEFORE_ALL: Final = -1
+_NUMBER: Final = "the number of the deleted row among those with its key"
 
 
 def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
@@ -115,7 +117,7 @@ class _Versions:
     ) -> None:
         self.path = target.path
         self._mode: Mode = target.mode
-        self._added = forms.added_names(target.mode)
+        self._added = added_names(target.mode)
         self.toast = [i for i in range(len(columns)) if f"unchanged_{i}" in frame.columns]
         self._spark = spark
         self._columns = columns
@@ -281,7 +283,9 @@ class _Versions:
         if not self._last_only:
             return versions
         last = F.row_number().over(Window.partitionBy(*self._keys).orderBy(F.col(from_lsn).desc()))
-        return versions.withColumn("last", last).filter("last = 1").drop("last")
+        kept = versions.withColumn("last", last).filter("last = 1").drop("last")
+        # each comes a second time, for the deleted rows that it takes the place of
+        return kept.withColumn("clear", F.explode(F.array(F.lit(False), F.lit(True))))
 
     @property
     def _last_only(self) -> bool:
@@ -303,15 +307,20 @@ class _Versions:
         matching = [f"t.{names[k]} = s.{name}" for k, name in zip(self._key, self._keys, strict=False)]
         values = dict(zip(names, (f"s.new_{i}" for i in range(len(names))), strict=True))
         values |= {name: f"s.{name}" for name in self._added}
-        clauses = [f"WHEN MATCHED THEN UPDATE SET t.{to_lsn} = s.{to_lsn}, t.{to} = s.{to}"]
+        ends = f"UPDATE SET t.{to_lsn} = s.{to_lsn}, t.{to} = s.{to}"
         if self._last_only:
-            # whatever row the key has, also a deleted one, has its last version in place of it
-            clauses[0] = clauses[0].replace("MATCHED", "MATCHED AND s.close")
-            clauses.append(f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = {v}' for n, v in values.items())}")
+            matching.append(f"s.clear = (t.{to_lsn} IS NOT NULL)")
+            clauses = [
+                "WHEN MATCHED AND s.clear THEN DELETE",
+                f"WHEN MATCHED AND s.close THEN {ends}",
+                f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = {value}' for name, value in values.items())}",
+            ]
         else:
             matching += ["s.close", f"t.{to_lsn} IS NULL"]
+            clauses = [f"WHEN MATCHED THEN {ends}"]
+        is_new = f"NOT s.close{' AND NOT s.clear' if self._last_only else ''}"
         clauses.append(
-            f"WHEN NOT MATCHED AND NOT s.close THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+            f"WHEN NOT MATCHED AND {is_new} THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
         )
         if truncate is not None:
             lsn, time_us = truncate
@@ -332,7 +341,7 @@ def with_deleted_rows(rows: DataFrame, path: str, key: Sequence[str], snapshot_l
         snapshot_lsn: The rows that the copy lacks were deleted before it.
     """
     spark, names = rows.sparkSession, rows.columns
-    _, to_lsn, _, _ = forms.added_names("soft_deletes")
+    _, to_lsn, _, _ = added_names("soft_deletes")
     rows = source.checkpointed(rows)
     there = location.read_table(spark, path)
     # columns that only the table has: deleted rows keep their values, Delta computes those of the other kinds
@@ -343,4 +352,7 @@ def with_deleted_rows(rows: DataFrame, path: str, key: Sequence[str], snapshot_l
     }
     left = there.join(rows, list(key), "left_anti") if key else there.filter(F.col(to_lsn).isNotNull())
     kept = left.withColumn(to_lsn, F.coalesce(F.col(to_lsn), F.lit(snapshot_lsn - 1).cast("bigint")))
+    if key:  # the table may have had another one
+        last = F.row_number().over(Window.partitionBy(*map(quoted, key)).orderBy(F.col(to_lsn).desc()))
+        kept = kept.withColumn(_NUMBER, last).filter(F.col(_NUMBER) == 1)
     return rows.withColumns(own).unionByName(kept.select([quoted(name) for name in (*names, *own)]))

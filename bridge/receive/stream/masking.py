@@ -4,12 +4,14 @@ A row's columns are those of the Relation message that the server has sent befor
 transaction's own, if it has one. Messages are not decoded otherwise, and those of other tables are not touched.
 
 A column is masked by its name. If a table does not have a masked column any more, but one that it did not have before,
-that may be the same column under another name; then nothing is let through.
+or has columns in another order, one may be a masked column under another name; then nothing is let through. What names
+do not tell, as a rename onto the name of a column that was dropped, `evolution.plan` sees by the attribute numbers.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,15 +24,14 @@ from pgbridge.protocol.bulk.message_array import MessageArray
 from pgbridge.protocol.codec import messages as m, pgoutput, walsender
 from pgbridge.protocol.codec.walsender import HEADER_BYTES
 from pgbridge.protocol.errors import MalformedMessage
+from pgbridge.protocol.stream.relations import RelationCache
 from pgbridge.protocol.stream.transactions import ROW_TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping, Sequence
 
     from pgbridge.bridge.publication.shape import Mask, Masks
     from pgbridge.protocol.values.value_array import Ints
-
-    Name = tuple[str, str]
 
 _TEXT, _BINARY = b"tb"
 _NULL: Final = b"n"
@@ -44,23 +45,20 @@ class StreamMasks:
     """The masks of one stream.
 
     Args:
-        masks: By the published table's (namespace, name).
+        masks: By the published table's `namespace.name`.
         names: The names under which tables of the subscription are configured, by relid: one that was renamed is masked
             under its new name, too.
-        known: The names of the tables' columns as of where the stream begins, by relid.
+        known: The names of the tables' columns as of where the stream begins, by relid, in the order of attnum.
     """
 
     def __init__(
-        self,
-        masks: Mapping[Name, Masks],
-        names: Mapping[int, Name],
-        known: Mapping[int, Collection[str]],
+        self, masks: Mapping[str, Masks], names: Mapping[int, str], known: Mapping[int, Sequence[str]]
     ) -> None:
         self._masks = masks
         self._names = names
         self._known = known
-        # by xid of the streamed transaction that has sent it, 0 for any other; and by relid
-        self._relations: dict[tuple[int, int], tuple[m.Relation, dict[int, Mask]]] = {}
+        self._relations = RelationCache()
+        self._of_relation: dict[m.Relation, dict[int, Mask]] = {}
         self._xid: int | None = None
 
     def masked(self, messages: MessageArray) -> MessageArray:
@@ -97,52 +95,60 @@ class StreamMasks:
             case m.StreamStop():
                 self._xid = None
             case m.Relation() as relation:
-                masks = self._masks_of(relation)
-                self._relations[self._xid or 0, relation.relation_id] = relation, masks
-            case m.StreamCommit(xid=xid) | m.StreamPrepare(xid=xid):
-                # what it has announced counts for the transactions after it
-                for streamed, relid in [key for key in self._relations if key[0] == xid]:
-                    self._relations[0, relid] = self._relations.pop((streamed, relid))
-            case m.StreamAbort(xid=xid, subxid=subxid) if xid == subxid:
-                self._relations = {key: value for key, value in self._relations.items() if key[0] != xid}
+                relation = replace(relation, xid=None)
+                if relation not in self._of_relation:
+                    self._of_relation[relation] = self._masks_of(relation)
+                self._relations.update(relation, self._xid)
+            case m.StreamCommit(xid=xid):
+                self._relations.promote(xid)
+            case m.StreamAbort(xid=xid) | m.StreamPrepare(xid=xid):
+                self._relations.forget(xid)
 
     def _masks_of(self, relation: m.Relation) -> dict[int, Mask]:
         """The masks of a relation's columns, by their positions."""
-        name = relation.namespace or "pg_catalog", relation.name
+        name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
         masks = self._masks.get(self._names.get(relation.relation_id, name)) or self._masks.get(name)
         if not masks:
             return {}
-        shape, columns = Shape(masks), [column.name for column in relation.columns]
-        known = self._known_columns(relation.relation_id)
-        missing = [
-            column
-            for column in masks
-            if shape.mask(column) is not None and column not in columns and (known is None or column in known)
-        ]
-        new = [column for column in columns if column not in masks and (known is None or column not in known)]
-        if missing and new:
-            raise TargetError(
-                f'table "{".".join(name)}" does not have the masked column "{missing[0]}", but "{new[0]}", which may '
-                "be the same under another name",
-                hint=f'add "{new[0]}" to mask in tables."{".".join(name)}", with "none" if it is not to be masked, and '
-                f"run: {remedies.reload()}",
-            )
+        shape = Shape(masks)
+        self._check_names(relation, name, shape)
         by_position = {}
         for i, column in enumerate(relation.columns):
             if (mask := shape.mask(column.name)) is not None:
                 if column.is_key and relation.replica_identity != "f":
-                    raise identifies(".".join(name), column.name)
+                    raise identifies(name, column.name)
                 by_position[i] = mask
         return by_position
 
-    def _known_columns(self, relid: int) -> Collection[str] | None:
-        """The names of the columns that a table had before; None if they are not known."""
-        before = self._relations.get((self._xid or 0, relid)) or self._relations.get((0, relid))
-        return self._known.get(relid) if before is None else [column.name for column in before[0].columns]
+    def _check_names(self, relation: m.Relation, name: str, shape: Shape) -> None:
+        """Raise a TargetError if a masked column may have another name now."""
+        columns = [column.name for column in relation.columns]
+        before = self._relations.find(relation.relation_id, self._xid)
+        known = self._known.get(relation.relation_id) if before is None else [each.name for each in before.columns]
+        if known is None:
+            return  # nothing is known of it, so nothing has changed
+        missing = [column for column in known if shape.mask(column) is not None and column not in columns]
+        new = [column for column in columns if column not in shape.masks and column not in known]
+        # columns come in the order of attnum, which a rename does not change
+        stays = [column for column in columns if column in known]
+        in_order = [column for column in known if column in columns]
+        moved = [now for was, now in zip(in_order, stays, strict=True) if was != now and now not in shape.masks]
+        if missing and new:
+            seen = f'does not have the masked column "{missing[0]}", but "{new[0]}"'
+        elif moved:
+            seen, new = f'has its columns in another order, "{moved[0]}" among them', moved
+        else:
+            return
+        listed = ", ".join(f'"{column}"' for column in new)
+        raise TargetError(
+            f'table "{name}" {seen}, which may be a masked one under another name',
+            hint=f'add {listed} to mask in tables."{name}", with "none" if it is not to be masked, and run: '
+            f"{remedies.reload()}",
+        )
 
     def _places(self, messages: MessageArray, rows: Ints) -> list[tuple[Ints, Ints, list[bytes]]]:
         """Where values of row messages are masked, and what stands there then."""
-        if not len(rows) or not any(masks for _, masks in self._relations.values()):
+        if not len(rows) or not any(self._of_relation.values()):
             return []
         of_rows = RowMessages(
             MessageArray(messages.data, messages.starts[rows], messages.ends[rows]),
@@ -150,12 +156,11 @@ class StreamMasks:
             in_stream=self._xid is not None,
         )
         places = []
-        for (xid, relid), (relation, masks) in self._relations.items():
-            of_relation = (
-                np.flatnonzero(of_rows.relation_ids == relid) if masks and self._is_of(xid, relid) else rows[:0]
-            )
-            if not len(of_relation):
+        for relid in np.unique(of_rows.relation_ids).tolist():
+            relation = self._relations.find(relid, self._xid)
+            if relation is None or not (masks := self._of_relation[relation]):
                 continue
+            of_relation = np.flatnonzero(of_rows.relation_ids == relid)
             for i, kinds, begins, ends in of_rows.places(relation, masks.keys(), of_relation):
                 if (kinds == _BINARY).any():
                     reason = f'column "{relation.columns[i].name}" is masked, but its values come in binary form'
@@ -165,10 +170,6 @@ class StreamMasks:
                 contents = [_value(mask.of(bytes(data[begin + _VALUE.size : end]))) for begin, end in of_value]
                 places.append((begins[which], ends[which], contents))
         return places
-
-    def _is_of(self, xid: int, relid: int) -> bool:
-        """Whether a definition counts for rows that come now."""
-        return xid == (self._xid or 0) or (xid == 0 and (self._xid, relid) not in self._relations)
 
 
 def _value(text: bytes | None) -> bytes:

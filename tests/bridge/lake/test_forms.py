@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import types as spark_types
 
 from pgbridge.bridge.lake.ddl import create_table
-from pgbridge.bridge.lake.forms import LAST_VERSION, VALIDITY, check_new_table, copied_rows_as, delta_schema, row_schema
+from pgbridge.bridge.lake.forms import check_new_table, copied_rows_as, delta_schema, row_schema
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
-from pgbridge.bridge.targets.target import TargetColumn
+from pgbridge.bridge.targets.target import LAST_VERSION, VALIDITY, TargetColumn
 from pgbridge.protocol.values.pg_type import BUILTIN
 from pgbridge.protocol.values.types import Place, resolve
 

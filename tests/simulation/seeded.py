@@ -1,0 +1,324 @@
+"""Lives of a subscription from a seed: what is written, killed, promoted, put back and altered, in any order.
+
+Everything that happens is a list of steps, made from a seed by one generator; a number in a step chooses among what is
+possible then. So a list without some of its steps is a simulation, too, and a failure is shortened to the steps that it
+takes. No clock, thread or other source of chance has a part: the same list always ends the same.
+
+After each life that ends without an error the tables equal the server's. An error is one of the documented ones, and
+what an operator then does, by its hint, helps.
+"""
+
+from __future__ import annotations
+
+import shutil
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from pgbridge.bridge.runtime.errors import (
+    ApplyError,
+    PublisherError,
+    TargetError,
+)
+from tests.simulation.bridged import UNFIT, Killed, MemoryBridge
+from tests.simulation.server import MemoryServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.simulation.server import WalTransaction
+
+TABLES: Final = ("a", "b", "c")
+POINTS: Final = (
+    "slot_created", "table_copied", "batch_begun", "table_begun", "table_committed", "batch_committed",
+    "before_confirm", "undo_begun", "table_restored", "batch_undone",
+)  # fmt: skip
+_MOST_LIVES: Final = 6
+"""A subscription is well after so many, if nothing more happens to it."""
+
+
+class Step(NamedTuple):
+    """Something that happens; `number` chooses what exactly."""
+
+    name: str
+    number: int = 0
+
+
+class Violation(AssertionError):
+    """An end of a life that may not be."""
+
+
+class Simulation:
+    """One subscription and what happens to it.
+
+    Args:
+        folder: For the state; it is emptied.
+        patch: Replaces what needs Spark or a server.
+    """
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self.server = MemoryServer(TABLES)
+        self.server.insert(a=(1, 2), b=(1,), c=(1,))
+        self.bridge = MemoryBridge(self.server, folder / "state", patch)
+        self._number = 10
+        self._standby = self._primary = self.server.copied()
+        self._timelines = 1
+        self._is_alive = False
+        self._put_back: Callable[[], None] | None = None
+        self._lengths: dict[str, int] = {}
+        self._unfit: list[WalTransaction] = []
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def insert(self, number: int) -> None:
+        """A transaction in some of the tables."""
+        chosen = [table for i, table in enumerate(TABLES) if (number % 7 + 1) >> i & 1]
+        self._number += 1
+        self.server.insert(**dict.fromkeys(chosen, (self._number,)))
+
+    def insert_unfit(self, number: int) -> None:
+        """One that a table does not hold."""
+        rows: dict[str, tuple[int, ...]] = {"a": (self._number + 1,), "b": (UNFIT,)}
+        self._number += 1
+        self._unfit.append(self.server.insert(**(rows if number % 2 else {"b": (UNFIT,)})))
+
+    def write_wal(self, number: int) -> None:
+        """WAL without changes."""
+        self.server.write_wal(0x100 << number % 8)
+
+    def live(self, number: int) -> None:
+        """A life that ends by itself."""
+        self._end(self._live(), number)
+
+    def kill(self, number: int) -> None:
+        """A life that is killed, if it comes there."""
+        self._end(self._live(POINTS[number % len(POINTS)], 1 + number // len(POINTS) % 3), number)
+
+    def batch_size(self, number: int) -> None:
+        """Batches of another size."""
+        self.bridge.batch_transactions = 1 + number % 4
+
+    def copy_server(self, number: int) -> None:
+        """A standby that has what the server has now."""
+        del number
+        self._standby = self.server.copied()
+
+    def promote(self, number: int) -> None:
+        """A standby that has everything takes the server's place; or the server is promoted where it stands."""
+        if number % 2:
+            self._promote(self.server)
+        else:
+            self._promote_here()
+
+    def promote_without_tail(self, number: int) -> None:
+        """The standby takes the server's place, and other transactions that of the lost ones."""
+        self._promote(self._standby)
+        if number % 2:
+            self.insert(number)
+        if number % 3:
+            self.write_wal(number)
+
+    def stand_by(self, number: int) -> None:
+        """The standby is asked in the server's place, in recovery, and the server is back then."""
+        self._primary = self.server.copied()
+        self.server.become(self._standby, promoted=False)
+        self.live(number)
+        self.server.become(self._primary, promoted=False)
+        self.server.in_recovery = False
+
+    def put_back_server(self, number: int) -> None:
+        """The server of before, on the same timeline: it is met before it has written as much again.
+
+        Afterwards nothing could tell it from the one that it was.
+        """
+        self.server.become(self._standby, promoted=False)
+        self.server.in_recovery = False
+        if not self._is_alive:
+            self.live(number)
+
+    def save_state(self, number: int) -> None:
+        """A backup of the state directory, and of the tables."""
+        del number
+        if self.bridge.folder.exists():
+            self._put_back = self.bridge.save_state()
+            self._lengths = {path: len(log) for path, log in self.bridge.lake.tables.items()}
+
+    def put_back_state(self, number: int) -> None:
+        """The state directory of before."""
+        del number
+        if self._put_back is not None:
+            self._put_back()
+
+    def put_back_tables(self, number: int) -> None:
+        """Tables of before, some or all."""
+        for i, (path, length) in enumerate(sorted(self._lengths.items())):
+            if (number % 7 + 1) >> i & 1 and path in self.bridge.lake.tables:
+                del self.bridge.lake.tables[path][length:]
+
+    def restore_by_hand(self, number: int) -> None:
+        """RESTORE TABLE to an earlier version: of the table's last copy, and of what was not taken back since.
+
+        What the log has of before looks as if it were whole at its position, and is believed.
+        """
+        path = self.bridge.path(TABLES[number % 3])
+        infos = [version.info for version in self.bridge.lake.tables.get(path, [])]
+        version = len(infos) - 2 - number // 3 % 3
+        copies = [i for i, info in enumerate(infos) if '/copy"' in info.get("userMetadata", "")]
+        undone = any(info["operation"] == "RESTORE" for info in infos[version + 1 :])
+        if copies and version >= copies[-1] and not undone:
+            self.bridge.lake.restore(path, version)
+
+    def optimize(self, number: int) -> None:
+        """Another writer's commit that changes no row."""
+        path = self.bridge.path(TABLES[number % 3])
+        if path in self.bridge.lake.tables:
+            self.bridge.lake.commit(path, lambda rows: rows, operation="OPTIMIZE")
+
+    def advance_slot(self, number: int) -> None:
+        """pg_replication_slot_advance, to the end."""
+        del number
+        if self.server.confirmed_lsn is not None:
+            self.server.confirmed_lsn = self.server.end_lsn
+
+    def in_the_window(self, number: int) -> None:
+        """What happens between the check of the next life and START_REPLICATION, or just after that."""
+        action = (self.advance_slot, self.promote_without_tail, self.promote, self.put_back_server)[number % 4]
+
+        def act() -> None:
+            self.bridge.window = lambda: None
+            action(number // 4)
+
+        def promote() -> None:
+            self.bridge.streaming = lambda: None
+            self._promote_here()
+
+        if number % 3:
+            self.bridge.window = act
+        else:
+            self.bridge.streaming = promote
+
+    def start_afresh(self, number: int) -> None:
+        """`pgbridge resync`, without a reason."""
+        del number
+        if self.bridge.folder.exists():
+            self.bridge.start_afresh()
+
+    def _promote(self, server: MemoryServer) -> None:
+        """Have a server, or a copy of it, promoted and in this one's place: on a timeline that no other one has."""
+        self.server.become(server.copied())
+        self._timelines += 1
+        self.server.timeline = self._timelines
+
+    def _promote_here(self) -> None:
+        self.server.promote()
+        self._timelines += 1
+        self.server.timeline, self.server.in_recovery = self._timelines, False
+
+    # --- ends of lives ------------------------------------------------------------------------------------------------
+
+    def _live(self, point: str = "", passing: int = 1) -> BaseException | None:
+        self._is_alive = True
+        try:
+            return self.bridge.live(point, passing)
+        finally:
+            self._is_alive = False
+
+    def finish(self) -> None:
+        """Nothing more happens: in some lives all is applied, or what an operator does by the hints helps.
+
+        Raises:
+            Violation: It is not so.
+        """
+        self.bridge.window = self.bridge.streaming = lambda: None
+        self.server.in_recovery = False
+        for _ in range(_MOST_LIVES + 2 * len(self._unfit)):
+            error = self._live()
+            if error is None:
+                self._compare()
+                return
+            self._end(error, 0)
+        raise Violation(f"it is not well after {_MOST_LIVES} lives: {error!r}")
+
+    def _end(self, error: BaseException | None, number: int) -> None:
+        if error is None:
+            self._compare()
+        elif isinstance(error, ApplyError) and error.context.finish_lsn in {t.commit_lsn for t in self._unfit}:
+            finish_lsn = error.context.finish_lsn
+            self.bridge.skip(finish_lsn)
+            # what tables had of it already is taken back; a kill may come between
+            killed = self._live(POINTS[number % len(POINTS)])
+            error = killed if not isinstance(killed, Killed) else self._live()
+            self._take_out(finish_lsn)
+            self._end(error, number)
+        elif isinstance(error, PublisherError) and error.retry:
+            pass  # a standby that lags: it is waited for
+        elif isinstance(error, PublisherError | TargetError):
+            if not error.hint or not ("durable" in error.message or "lost" in error.message):
+                raise Violation(f"an error that does not say what is lost, or what to do: {error!r}")
+            self.bridge.start_afresh()
+        elif not isinstance(error, Killed):
+            raise Violation(f"no documented error: {error!r}")
+
+    def _compare(self) -> None:
+        if (differences := self.bridge.differences()) != {}:
+            raise Violation(f"without an error, tables differ (published, Delta): {differences}")
+
+    def _take_out(self, finish_lsn: int) -> None:
+        """What was skipped is in no table, and in no copy afresh."""
+        for server in (self.server, self._standby, self._primary):
+            server.transactions = [
+                t for t in server.transactions if (t.commit_lsn, t.rows.get("b")) != (finish_lsn, (UNFIT,))
+            ]
+
+
+WEIGHTS: Final = {
+    "insert": 12, "insert_unfit": 1, "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
+    "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
+    "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
+}  # fmt: skip
+"""The steps, and how often each comes."""
+
+
+def steps_of(seed: int) -> list[Step]:
+    """The steps of a seed."""
+    random = Random(seed)
+    names = random.choices([*WEIGHTS], [*WEIGHTS.values()], k=random.randrange(5, 40))
+    return [Step(name, random.randrange(1 << 16)) for name in names]
+
+
+def violation(
+    steps: Sequence[Step], folder: Path, plant: Callable[[pytest.MonkeyPatch], None] = lambda _: None
+) -> str | None:
+    """What is violated when these steps happen; None if nothing is.
+
+    Args:
+        plant: Plants a fault in what decides.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(folder, patch)
+        plant(patch)
+        try:
+            for step in steps:
+                getattr(simulation, step.name)(step.number)
+            simulation.finish()
+        except Violation as found:
+            return str(found)
+    return None
+
+
+def shortened(steps: Sequence[Step], is_violated: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """Fewer steps that still violate something; without any one of them nothing is violated."""
+    left, size = list(steps), len(steps) // 2
+    while size:
+        at = 0
+        while at < len(left):
+            fewer = [*left[:at], *left[at + size :]]
+            if is_violated(fewer):
+                left = fewer
+            else:
+                at += size
+        size //= 2
+    return left
