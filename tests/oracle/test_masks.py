@@ -328,7 +328,7 @@ def test_a_rename_onto_the_name_of_a_dropped_column(publisher, memory_pipeline, 
         bridge.catch_up()
     type_in(bridge, caught.value.hint.rpartition(": ")[2])
     bridge.catch_up()
-    assert [row["city"] for row in bridge.rows("t")] == ["o", "t", "s"] if lives == 2 else ["o", "s"]
+    assert [row["city"] for row in bridge.rows("t")] == (["o", "t", "s"] if lives == 2 else ["o", "s"])
 
 
 def test_a_schema_with_a_dot_and_a_table_by_its_partitions(publisher, memory_pipeline):
