@@ -237,7 +237,9 @@ class OwnPositions:
         known = rel.position or rel.lsn if position.lsn == INVALID else rel.position
         if position.lsn < known and (position.lsn or position.is_whole):
             raise self._behind(rel, position)
-        if position.lsn <= rel.position:
+        # a RESTORE by hand may have put back what it had at the same LSN of another timeline
+        other_line = position.lsn == rel.position and position.timeline not in {None, rel.timeline}
+        if position.lsn <= rel.position and not other_line:
             return rel
         # commits of earlier versions do not say; they were made on the timeline that was known then
         timeline = position.timeline if position.timeline is not None else rel.timeline
@@ -252,6 +254,8 @@ class OwnPositions:
                 f"{missing.reason}",
                 hint="the table is copied afresh now",
             )
+        if other_line:
+            return rel
         joined_lsn = max(rel.lsn, position.lsn) if position.copied else rel.lsn
         rel = replace(rel, lsn=joined_lsn, position=position.lsn, timeline=timeline)
         if rel.position > (self._catalog.remote_lsn(name) or INVALID):

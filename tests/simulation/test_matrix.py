@@ -256,6 +256,25 @@ def test_a_copy_at_a_lower_lsn_replaces_one_at_a_higher(bridge):
     assert bridge.differences() == {}
 
 
+def test_a_table_that_is_restored_to_what_the_server_lost_at_the_same_lsn(bridge):
+    """Its log says another timeline at the position that is known: the table is copied afresh."""
+    server, path = bridge.server, bridge.path("b")
+    standby = server.copied()
+    server.insert(b=(11,))
+    bridge.start_afresh()
+    assert bridge.live() is None
+    lost = len(bridge.lake.tables[path]) - 1
+    server.become(standby)
+    server.insert(b=(12,))
+    assert isinstance(bridge.live(), PublisherWentBack)
+    bridge.start_afresh()
+    assert bridge.live() is None
+    bridge.lake.restore(path, lost)
+    assert bridge.lake.rows(path) == [1, 11]
+    assert bridge.live() is None
+    assert bridge.differences() == {}
+
+
 def test_what_a_standby_has_sent_since_its_promotion_is_on_its_new_timeline(bridge):
     """Then a server that left the former timeline later has other transactions in that place."""
     server = bridge.server
