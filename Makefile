@@ -61,6 +61,7 @@ coverage: $(VENV)/.test
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 5400 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest --every-way tests/oracle $(PYTEST_ARGS)
+	PGBRIDGE_SEEDS=10000 $(BIN)/python -m pytest -n 2 tests/simulation/test_seeds.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

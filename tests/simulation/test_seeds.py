@@ -1,4 +1,7 @@
-"""Whatever happens, in whatever order: the tables equal the server's, or pgbridge refuses, and its remedy works."""
+"""Whatever happens, in whatever order: the tables equal the server's, or pgbridge refuses, and its remedy works.
+
+`make soak` has ten thousand seeds, by PGBRIDGE_SEEDS.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 
 import pytest
 
+from tests.simulation.planted import PLANTED
 from tests.simulation.seeded import shortened, steps_of, violation
 
 SEEDS = int(os.environ.get("PGBRIDGE_SEEDS", "300"))
@@ -20,3 +24,19 @@ def test_equal_or_refused(tmp_path, first):
             least = shortened(steps, lambda fewer: violation(fewer, tmp_path) is not None)
             listed = "".join(f"    {step!r},\n" for step in least)
             pytest.fail(f"seed {seed}: {violation(least, tmp_path)}\nto try it again: violation([\n{listed}], folder)")
+
+
+@pytest.mark.soak  # half a minute
+@pytest.mark.parametrize("plant", PLANTED, ids=[plant.__name__ for plant in PLANTED])
+def test_a_planted_fault_is_noticed(tmp_path, plant):
+    """Without one of the decisions, one of the first hundred seeds ends otherwise than it may."""
+    assert any(violation(steps_of(seed), tmp_path, plant) is not None for seed in range(100))
+
+
+def test_a_failure_is_shortened_to_what_it_takes(tmp_path):
+    """Here to one step, whatever is around it."""
+    steps = steps_of(1)
+    assert len(steps) > 3
+    wanted = steps[len(steps) // 2]
+    assert shortened(steps, lambda fewer: wanted in fewer) == [wanted]
+    assert violation([], tmp_path) is None

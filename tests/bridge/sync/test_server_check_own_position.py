@@ -19,6 +19,7 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.lake.writes import append_rows
+from pgbridge.bridge.publication.shape import AS_PUBLISHED
 from pgbridge.bridge.runtime.errors import TableAhead, TargetError
 from pgbridge.bridge.spark import session
 from pgbridge.bridge.sync.tablesync import TableSync
@@ -93,7 +94,7 @@ def world(request, tmp_path):
 
 
 def test_a_table_that_is_where_the_catalog_knows_it(world):
-    before = world.rel
+    before = replace(world.rel, shape=AS_PUBLISHED.description)
     (subscribed,) = world.follow().values()
     assert (subscribed.lsn, subscribed.relid, world.rel) == (0x30, 5, before)
 

@@ -1,0 +1,87 @@
+"""Faults in what decides, each of which lives from seeds have to find: without it a check would prove nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pgbridge.bridge.apply import undo
+from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.bridge.sync.server_check import OwnPositions, ServerCheck
+from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.track import position
+from tests.simulation import bridged
+from tests.simulation.lake import MemoryLake
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def timelines_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    """An LSN is believed on whatever timeline."""
+    patch.setattr(position.ServerHistory, "_branched", lambda *_: "")
+
+
+def the_streams_connection_is_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Only the connection before it is."""
+    patch.setattr(ServerCheck, "admit", lambda *_: None)
+    patch.setattr(ServerCheck, "admitted", lambda *_: None)
+
+
+def a_batch_that_was_cut_short_is_left_as_it_is(patch: pytest.MonkeyPatch) -> None:
+    """Nothing settles it."""
+    patch.setattr(bridged, "recover", lambda *_: None)
+
+
+def tables_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """The catalog's position of a table counts, and not that of its log."""
+    patch.setattr(OwnPositions, "believed", lambda _, rel, *__: rel)
+
+
+def nothing_is_undone(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that cannot be applied leaves its parts in the other tables."""
+    patch.setattr(undo.BatchUndo, "undo", lambda *_, **__: None)
+
+
+def copies_have_one_number(patch: pytest.MonkeyPatch) -> None:
+    """Delta takes a later copy for the one that it has."""
+    whole: Any = TableSync._stamp
+
+    def stamp(self: TableSync, snapshot: Any) -> CommitStamp:
+        given: CommitStamp = whole(self, snapshot)
+        return CommitStamp(given.txn_app_id, given.start_lsn, given.end_lsn, timeline=given.timeline, copy_number=1)
+
+    patch.setattr(TableSync, "_stamp", stamp)
+
+
+def commits_are_not_stamped(patch: pytest.MonkeyPatch) -> None:
+    """Delta takes a batch that comes again for another one."""
+    whole = MemoryLake.commit
+
+    def commit(self: MemoryLake, path: str, change: Any, **options: Any) -> bool:
+        return whole(self, path, change, **{**options, "app_id": "", "metadata": ""})
+
+    patch.setattr(MemoryLake, "commit", commit)
+
+
+def a_restore_is_not_seen(patch: pytest.MonkeyPatch) -> None:
+    """A table is taken to have what its log has before a RESTORE, too."""
+
+    def walk(self: History, version: int) -> Any:
+        while (commit := self._find(version)) is not None:
+            yield commit
+            version -= 1
+
+    patch.setattr(History, "_walk", walk)
+
+
+PLANTED = (
+    timelines_do_not_count,
+    the_streams_connection_is_not_checked,
+    a_batch_that_was_cut_short_is_left_as_it_is,
+    tables_are_not_asked,
+    nothing_is_undone,
+    copies_have_one_number,
+    commits_are_not_stamped,
+    a_restore_is_not_seen,
+)
