@@ -28,7 +28,7 @@ from pgbridge.bridge.lake.changes.verdicts import SparkVerdicts
 from pgbridge.bridge.lake.commit import messages
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.receive.stream import undecodable
-from pgbridge.bridge.receive.stream.masking import StreamMasks
+from pgbridge.bridge.receive.stream.masking import stream_masks
 from pgbridge.bridge.receive.stream.pgoutput_options import StreamingFallback, pgoutput_options
 from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
@@ -302,7 +302,7 @@ def _stream(
             options,
             memory_bytes,
             subscription.workers.wal_receiver_timeout_s,
-            _stream_masks(published, catalog),
+            stream_masks(subscription, catalog.rels(name), catalog.columns(name), published.tables.values()),
         ),
         queue,
         progress,
@@ -359,21 +359,6 @@ def _stream(
 def _received(observer: Observer, item: Item) -> None:
     faults.reach("after_receive")
     observer.received(int(item.commit_times_us[0]), item.end_lsn)
-
-
-def _stream_masks(published: Published, catalog: Catalog) -> StreamMasks | None:
-    """Return what masks the stream's values; None if there are no masks."""
-    subscription = published.subscription
-    if not subscription.masks:
-        return None
-    names = {rel.relid: rel.qualified_name for rel in catalog.rels(subscription.name) if rel.relid is not None}
-    # of a table whose columns are not recorded, those that it has now are known
-    known = {table.relid: [column.name for column in table.columns] for table in published.tables.values()}
-    for relid, rows in catalog.columns(subscription.name).items():
-        shape = subscription.shape_of(names.get(relid, ""))
-        back = {new: old for old, new in shape.names.items()}
-        known[relid] = [back.get(row.name, row.name) for row in rows if row.state != "gone"]
-    return StreamMasks(subscription.masks, names, known)
 
 
 def _tracker(published: Published, catalog: Catalog, events: StreamEvents) -> DefinitionTracker | None:

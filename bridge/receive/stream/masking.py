@@ -28,8 +28,11 @@ from pgbridge.protocol.stream.relations import RelationCache
 from pgbridge.protocol.stream.transactions import ROW_TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from pgbridge.bridge.catalog.catalog_rows import ColumnRow, RelRow
+    from pgbridge.bridge.config.config import Subscription
+    from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.publication.shape import Mask, Masks
     from pgbridge.protocol.values.value_array import Ints
 
@@ -175,3 +178,26 @@ class StreamMasks:
 def _value(text: bytes | None) -> bytes:
     """A value of a tuple, with its kind."""
     return _NULL if text is None else _VALUE.pack(b"t", len(text)) + text
+
+
+def stream_masks(
+    subscription: Subscription,
+    rels: Iterable[RelRow],
+    columns: Mapping[int, Iterable[ColumnRow]],
+    published: Iterable[PublishedTable],
+) -> StreamMasks | None:
+    """What masks a subscription's stream; None if there are no masks.
+
+    Args:
+        rels: The subscription's tables.
+        columns: Their columns as of where the stream begins, by relid, under their names in the Delta tables.
+        published: The published tables, of which those columns are known that are not in `columns`.
+    """
+    if not subscription.masks:
+        return None
+    names = {rel.relid: rel.qualified_name for rel in rels if rel.relid is not None}
+    known = {table.relid: [column.name for column in table.columns] for table in published}
+    for relid, rows in columns.items():
+        back = {new: old for old, new in subscription.shape_of(names.get(relid, "")).names.items()}
+        known[relid] = [back.get(row.name, row.name) for row in rows if row.state != "gone"]
+    return StreamMasks(subscription.masks, names, known)
