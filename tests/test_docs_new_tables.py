@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 
 from pgbridge.bridge.config.tables import Table
 from pgbridge.bridge.runtime.errors import ApplyError
+from tests.oracle.extension_types import TYPES
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -38,9 +39,20 @@ def printed(shown: str, spark, warehouse: str) -> tuple[str, str]:
     return output.getvalue().replace("\n\n", "\n"), said
 
 
+def test_vectors_and_geometries(publisher, spark, pipeline):
+    """The types are stand-ins: the extensions are not on the machines that test this."""
+    (before,), (shown,) = (code(language, section="Vectors and geometries") for language in ("sql", ""))
+    publisher.execute(TYPES)
+    publisher.execute(before)
+    bridge = pipeline(publications=("shop_pub",), target__vector="array", target__geometry="wkb")
+    bridge.catch_up()
+    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    assert output == said
+
+
 def test_the_example(publisher, spark, pipeline):
-    before, after = code("sql")
-    (shown,) = code("")
+    before, after = code("sql", section="An example")
+    (shown,) = code("", section="An example")
     assert not re.search(r"`\.|\(\"\.", shown), "Spark's SQL takes no relative path (B6)"
     ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
