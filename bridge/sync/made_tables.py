@@ -13,6 +13,7 @@ from pgbridge.bridge.lake.ddl import alter_table
 from pgbridge.bridge.lake.location import read_table
 from pgbridge.bridge.lake.schema import target_schema_of
 from pgbridge.bridge.lake.table import placed
+from pgbridge.bridge.publication.shape import AS_PUBLISHED
 from pgbridge.bridge.runtime import errors, remedies, warehouse
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, store_hint, summary
 from pgbridge.bridge.targets.target import (
@@ -178,7 +179,9 @@ def kept_rows(spark: SparkSession, rel: RelRow, made: Sequence[TargetColumn], sh
     if not set(added).issubset(rows.columns):
         return NOTHING_KEPT  # a table of another mode, which is refused
     deleted = not rows.filter(F.col(added[1]).isNotNull()).isEmpty()
-    if rel.shape is not None and shape.differs(rel.shape, rows.columns):
+    # of a table that was removed from the subscription meanwhile the former shape is not known
+    differs = shape != AS_PUBLISHED if rel.shape is None else shape.differs(rel.shape, rows.columns)
+    if differs:
         if not deleted:
             return NOTHING_KEPT
         raise errors.TargetError(
