@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 SERVER = ("pgbridge", "demo", "--server-only")
 """As the documentation starts it."""
@@ -24,6 +28,30 @@ def block_with(page: str, first: str) -> list[str]:
         if first in lines:
             return lines[lines.index(first) + 1 :]
     raise AssertionError(f"there is no {first!r}")
+
+
+def code_of(page: str, language: str, section: str = "") -> list[str]:
+    """The code blocks of a language, of a page's text or of a section of it."""
+    if section:
+        page = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [text for name, text in blocks if name == language]
+
+
+def printed(shown: str, spark: SparkSession, lake: str, warehouse: str) -> tuple[str, str]:
+    """What the lines of a program print, and what the page says that they do.
+
+    Args:
+        lake: The warehouse on the page.
+        warehouse: The warehouse.
+    """
+    names = {"spark": spark}
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        for line in shown.splitlines():
+            if line.startswith(">>> "):
+                exec(line.removeprefix(">>> ").replace(lake, warehouse), names)
+    said = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
+    return output.getvalue().replace("\n\n", "\n"), said
 
 
 def environment() -> dict[str, str]:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 import tomllib
 from pathlib import Path
 
 from pgbridge.bridge.config.tables import Table
+from tests.documented import code_of, printed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "changelog-and-history.md").read_text(encoding="utf-8")
 
 
-def code(language: str) -> list[str]:
-    """The page's code blocks of a language."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [text for name, text in blocks if name == language]
-
-
 def test_the_example(publisher, spark, pipeline):
-    before, after = code("sql")
-    shown = next(block for block in code("") if block.startswith(">>> "))
-    ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
+    before, after = code_of(PAGE, "sql")
+    shown = next(block for block in code_of(PAGE, "") if block.startswith(">>> "))
+    ((_, written),) = tomllib.loads(code_of(PAGE, "toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
     bridge = pipeline(publications=tuple(written["publications"]), mode=written["mode"], tables=tables)
@@ -30,14 +22,11 @@ def test_the_example(publisher, spark, pipeline):
     for statement in after.splitlines():
         publisher.execute(statement)
     bridge.catch_up()
-    names = {"spark": spark}
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        for line in shown.splitlines():
-            if line.startswith(">>> "):
-                exec(line.removeprefix(">>> ").replace("./lake", bridge.subscription.warehouse), names)
-    table = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
-    assert output.getvalue().replace("\n\n", "\n") == table
-    as_of_lsn, as_of_time = next(block for block in code("") if block.startswith("valid_from_lsn")).splitlines()
+    output, said = printed(shown, spark, "./lake", bridge.subscription.warehouse)
+    assert output == said
+    as_of_lsn, as_of_time = next(
+        block for block in code_of(PAGE, "") if block.startswith("valid_from_lsn")
+    ).splitlines()
     prices = spark.read.format("delta").load(bridge.path("prices"))
     first = prices.selectExpr("min(valid_from_lsn)").first()[0]
     assert prices.filter(as_of_lsn.replace(":lsn", str(first))).count() == 2

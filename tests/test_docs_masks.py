@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 import subprocess
 import tomllib
 from pathlib import Path
 
 from pgbridge.bridge.config.tables import Table
+from tests.documented import code_of, printed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "masks.md").read_text(encoding="utf-8")
 
 
-def code(language: str) -> list[str]:
-    """The page's code blocks of a language."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [text for name, text in blocks if name == language]
-
-
 def test_the_example(publisher, spark, pipeline, tmp_path):
-    before, after = code("sql")
-    command, shown = code("")
-    ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
+    before, after = code_of(PAGE, "sql")
+    command, shown = code_of(PAGE, "")
+    ((_, written),) = tomllib.loads(code_of(PAGE, "toml")[0])["subscription"].items()
     subprocess.run(["sh", "-c", command.removeprefix("$ ")], check=True, cwd=tmp_path)
     publisher.execute(before)
     bridge = pipeline(
@@ -34,10 +26,5 @@ def test_the_example(publisher, spark, pipeline, tmp_path):
     bridge.catch_up()
     publisher.execute(after)
     bridge.catch_up()
-    names = {"spark": spark}
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        for line in shown.splitlines():
-            if line.startswith(">>> "):
-                exec(line.removeprefix(">>> ").replace("./lake", bridge.subscription.warehouse), names)
-    table = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
-    assert output.getvalue().replace("\n\n", "\n") == table
+    output, said = printed(shown, spark, "./lake", bridge.subscription.warehouse)
+    assert output == said

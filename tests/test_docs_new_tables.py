@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import tomllib
 from importlib.metadata import version
@@ -14,47 +12,32 @@ from pyspark.errors import AnalysisException
 
 from pgbridge.bridge.config.tables import Table
 from pgbridge.bridge.runtime.errors import ApplyError
+from tests.documented import code_of, printed
 from tests.oracle.extension_types import TYPES
 
 DOCS = Path(__file__).parents[1] / "docs"
-
-
-def code(language: str, page: str = "new-tables.md", section: str = "") -> list[str]:
-    """The code blocks of a language, of a page or of a section of it."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    if section:
-        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [text for name, text in blocks if name == language]
-
-
-def printed(shown: str, spark, warehouse: str) -> tuple[str, str]:
-    """What the lines of a program print, and what the page says that they do."""
-    names = {"spark": spark}
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        for line in shown.splitlines():
-            if line.startswith(">>> "):
-                exec(line.removeprefix(">>> ").replace("/srv/shop/lake", warehouse), names)
-    said = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
-    return output.getvalue().replace("\n\n", "\n"), said
+PAGE, PUBLICATIONS, MONITORING = (
+    (DOCS / page).read_text(encoding="utf-8") for page in ("new-tables.md", "publications.md", "monitoring.md")
+)
+LAKE = "/srv/shop/lake"
 
 
 def test_vectors_and_geometries(publisher, spark, pipeline):
     """The types are stand-ins: the extensions are not on the machines that test this."""
-    (before,), (shown,) = (code(language, section="Vectors and geometries") for language in ("sql", ""))
+    (before,), (shown,) = (code_of(PAGE, language, "Vectors and geometries") for language in ("sql", ""))
     publisher.execute(TYPES)
     publisher.execute(before)
     bridge = pipeline(publications=("shop_pub",), target__vector="array", target__geometry="wkb")
     bridge.catch_up()
-    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    output, said = printed(shown, spark, LAKE, bridge.subscription.warehouse)
     assert output == said
 
 
 def test_the_example(publisher, spark, pipeline):
-    before, after = code("sql", section="An example")
-    (shown,) = code("", section="An example")
+    before, after = code_of(PAGE, "sql", "An example")
+    (shown,) = code_of(PAGE, "", "An example")
     assert not re.search(r"`\.|\(\"\.", shown), "Spark's SQL takes no relative path (B6)"
-    ((_, written),) = tomllib.loads(code("toml")[0])["subscription"].items()
+    ((_, written),) = tomllib.loads(code_of(PAGE, "toml")[0])["subscription"].items()
     tables = {name: Table(**table) for name, table in written["tables"].items()}
     publisher.execute(before)
     bridge = pipeline(
@@ -65,7 +48,7 @@ def test_the_example(publisher, spark, pipeline):
     bridge.catch_up()
     publisher.execute(after)
     bridge.catch_up()
-    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    output, said = printed(shown, spark, LAKE, bridge.subscription.warehouse)
     assert output == said
     publisher.execute("INSERT INTO orders VALUES (4, '', 1)")
     with pytest.raises(ApplyError, match="column \"region\": value '' cannot be represented: Delta keeps it as NULL"):
@@ -76,18 +59,18 @@ def test_the_example(publisher, spark, pipeline):
 
 
 def test_the_example_of_sequences(publisher, spark, pipeline):
-    (statements,), (shown,), (text,) = (code(kind, "publications.md", "Sequences") for kind in ("sql", "", "toml"))
+    (statements,), (shown,), (text,) = (code_of(PUBLICATIONS, kind, "Sequences") for kind in ("sql", "", "toml"))
     ((_, written),) = tomllib.loads(text)["subscription"].items()
     publisher.execute(statements)
     options = {f"target__{key}": value for key, value in written["target"].items()}
     bridge = pipeline(publications=tuple(written["publications"]), **options)
     bridge.catch_up()
-    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    output, said = printed(shown, spark, LAKE, bridge.subscription.warehouse)
     assert output == said
 
 
 def test_the_example_of_conflicts(publisher, spark, pipeline):
-    blocks = {kind: code(kind, "monitoring.md", "Conflicts as rows") for kind in ("sql", "", "toml")}
+    blocks = {kind: code_of(MONITORING, kind, "Conflicts as rows") for kind in ("sql", "", "toml")}
     ((_, written),) = tomllib.loads(blocks["toml"][0])["subscription"].items()
     options = {f"target__{key}": value for key, value in written["target"].items()}
     before, after = blocks["sql"]
@@ -95,17 +78,17 @@ def test_the_example_of_conflicts(publisher, spark, pipeline):
     publisher.execute(before)
     bridge = pipeline(publications=tuple(written["publications"]), **options)
     bridge.catch_up()
-    assert printed(by_hand, spark, bridge.subscription.warehouse) == ("", "")
+    assert printed(by_hand, spark, LAKE, bridge.subscription.warehouse) == ("", "")
     publisher.execute(after)
     bridge.catch_up()
-    output, said = printed(shown, spark, bridge.subscription.warehouse)
+    output, said = printed(shown, spark, LAKE, bridge.subscription.warehouse)
     assert output == said
 
 
 @pytest.mark.skipif(version("pyspark").startswith(("4.0", "4.1")), reason="Spark 4.2 has it first")
 def test_what_the_page_says_of_changes(spark, tmp_path):
     """Once Delta has them, the page has to say so."""
-    (refusal,) = re.findall(r"refuses them \(`(.*?)`\)", (DOCS / "new-tables.md").read_text(encoding="utf-8"))
+    (refusal,) = re.findall(r"refuses them \(`(.*?)`\)", PAGE)
     path = str(tmp_path / "t")
     spark.sql(f"CREATE TABLE delta.`{path}` (id int) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     for read in (

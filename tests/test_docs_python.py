@@ -7,20 +7,16 @@ import io
 import re
 from pathlib import Path
 
+from tests.documented import code_of
+
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
-
-
-def code(language: str) -> list[str]:
-    """The page's code blocks of a language."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [text for name, text in blocks if name == language]
 
 
 def test_the_example(publisher, spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    before, after = code("sql")
-    (program,) = code("python")
-    (shown,) = (block for block in code("") if block.startswith(">>> "))
+    before, after = code_of(PAGE, "sql")
+    (program,) = code_of(PAGE, "python")
+    (shown,) = (block for block in code_of(PAGE, "") if block.startswith(">>> "))
     commands = [line.removeprefix(">>> ") for line in shown.splitlines() if line.startswith(">>> ")]
     table = "".join(f"{line}\n" for line in shown.splitlines() if not line.startswith(">>> "))
     connection = "host=primary dbname=shop user=replicator"

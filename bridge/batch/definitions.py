@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pgbridge.bridge.batch.routes import Followed, Subscribed, key_of, name_of
 from pgbridge.bridge.evolution.tracker import DefinitionTracker, newly_known
-from pgbridge.bridge.publication.published_table import same_names
+from pgbridge.bridge.publication.published_table import one_name
 from pgbridge.bridge.publication.shape import TEXT
 from pgbridge.bridge.runtime.errors import NeedsResync, OwnColumnError
 from pgbridge.bridge.targets.target import Target, TargetColumn
@@ -152,7 +152,9 @@ class Definitions:
             named = zip(relation.columns, types, strict=True)
             columns = tuple(TargetColumn(shape.name(column.name), resolved) for column, resolved in named)
             published = None if subscribed.columns is None else {shape.name(name) for name in subscribed.columns}
-            _check_names(relation, subscribed)
+            why = one_name(target.qualified_name, [column.name for column in relation.columns], shape)
+            if why is not None:
+                raise NeedsResync(why.reason, (target.namespace, target.name), hint=why.hint)
             if target.mode == "handler":
                 pass  # there is no table that has to follow
             elif self._tracker is None:
@@ -191,17 +193,6 @@ class Definitions:
         if self._tracker is None:
             return subscribed
         return replace(subscribed, target=self._tracker.with_planned_schema(subscribed.target))
-
-
-def _check_names(relation: Relation, subscribed: Subscribed) -> None:
-    """Raise a NeedsResync if two columns have one name in the target."""
-    if (two := same_names([column.name for column in relation.columns], subscribed.shape)) is not None:
-        target, name = subscribed.target, subscribed.shape.name(two[1])
-        raise NeedsResync(
-            f'columns "{two[0]}" and "{two[1]}" of table "{target.qualified_name}" would both be "{name}"',
-            (target.namespace, target.name),
-            hint=f'correct rename_columns in tables."{target.qualified_name}"',
-        )
 
 
 def _check_key(target: Target, key: Sequence[TargetColumn]) -> None:

@@ -42,7 +42,7 @@ from pgbridge.bridge.runtime.warehouse import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -229,20 +229,18 @@ class Subscription(BaseModel):
         Raises:
             ConfigError: The file with the salt cannot be used.
         """
-        masked = {name: table.mask for name, table in self.tables.items() if table.mask}
-        hashed = any(mask.method == "sha256" for masks in masked.values() for mask in masks.values())
+        return {name: self._salted(table.mask) for name, table in self.tables.items() if table.mask}
+
+    def _salted(self, masks: Mapping[str, Mask]) -> dict[str, Mask]:
+        """Masks, of which those that hash know the salt."""
+        hashed = any(mask.method == "sha256" for mask in masks.values())
         salt = _salt(self.target.mask_salt_file or "") if hashed else b""
-        return {
-            name: {
-                column: replace(mask, salt=salt) if mask.method == "sha256" else mask for column, mask in masks.items()
-            }
-            for name, masks in masked.items()
-        }
+        return {column: replace(mask, salt=salt) if mask.method == "sha256" else mask for column, mask in masks.items()}
 
     def shape_of(self, table: str) -> Shape:
         """What the Delta table has in place of a table's columns, by its `schema.table`; raises as `masks` does."""
         own = self.tables.get(table)
-        return AS_PUBLISHED if own is None else Shape(self.masks.get(table, {}), own.rename_columns)
+        return AS_PUBLISHED if own is None else Shape(self._salted(own.mask), own.rename_columns)
 
     @property
     def filter_connection(self) -> str | None:

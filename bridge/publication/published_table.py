@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.publication.shape import AS_PUBLISHED, TEXT, identifies
 from pgbridge.bridge.runtime.errors import PublicationError, TargetError
-from pgbridge.bridge.runtime.warehouse import unsupported_name
+from pgbridge.bridge.runtime.warehouse import correct_name, unsupported_name
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 
 if TYPE_CHECKING:
@@ -133,29 +133,27 @@ def check_shape(table: PublishedTable, shape: Shape, *, is_new: bool) -> None:
     for key, names in (("mask", shape.masks), ("rename_columns", shape.names)):
         for name in names if is_new else ():
             if name not in columns:
-                near = next((other for other in columns if other.lower() == name.lower()), None)
                 raise TargetError(
                     f'table "{table.qualified_name}" has no published column "{name}"',
-                    hint=f'correct {key} in tables."{table.qualified_name}": '
-                    + (f'write "{near}"' if near else f"its columns are {', '.join(columns)}"),
+                    hint=f'correct {key} in tables."{table.qualified_name}": {correct_name(name, columns)}',
                 )
     for column in columns.values():
         if shape.mask(column.name) is not None and (column.in_primary_key or column.in_replica_identity_index):
             raise identifies(table.qualified_name, column.name)
-    if (two := same_names([column.name for column in table.columns], shape)) is not None:
-        raise TargetError(
-            f'columns "{two[0]}" and "{two[1]}" of table "{table.qualified_name}" would both be "{shape.name(two[1])}"',
-            hint=f'correct rename_columns in tables."{table.qualified_name}"',
-        )
+    if (why := one_name(table.qualified_name, [column.name for column in table.columns], shape)) is not None:
+        raise TargetError(why.reason, hint=why.hint)
 
 
-def same_names(columns: Iterable[str], shape: Shape) -> tuple[str, str] | None:
-    """Two columns that a shape gives one name, in whatever case; None if there are none."""
+def one_name(relation: str, columns: Iterable[str], shape: Shape) -> Unsupported | None:
+    """Why a shape is not possible that gives two columns one name, in whatever case; None if it gives none."""
     seen: dict[str, str] = {}
     for column in columns if shape.names else ():
         other = seen.setdefault(folded(shape.name(column)), column)
         if other != column:
-            return other, column
+            return Unsupported(
+                f'columns "{other}" and "{column}" of table "{relation}" would both be "{shape.name(column)}"',
+                f'correct rename_columns in tables."{relation}"',
+            )
     return None
 
 

@@ -67,7 +67,7 @@ class Mask:
     def sql(self, column: str) -> str:
         """The same as an SQL expression, of type text; the salt is in the setting `SALT_SETTING`."""
         name = quote_identifier(column)
-        text = f"pg_catalog.concat({name})"  # what the output function writes; a cast to text may be another
+        text = _OUTPUT.format(name)
         match self.method:
             case "sha256":
                 salt = f"pg_catalog.decode(pg_catalog.current_setting('{SALT_SETTING}'), 'hex')"
@@ -82,13 +82,27 @@ class Mask:
                 masked = text
             case _:
                 return "NULL::text"
-        return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN {masked} END"
+        return _unless_null(name, masked)
 
     @property
     def description(self) -> str:
         """What it does, for comparison with what it did: of the salt only a fingerprint."""
         further = {"sha256": hashlib.sha256(b"fingerprint" + self.salt).hexdigest()[:_FINGERPRINT_DIGITS]}
         return f"{self.method} {further.get(self.method, self.text or self.characters or '')}".strip()
+
+
+_OUTPUT: Final = "pg_catalog.concat({})"
+"""What the output function writes; a cast to text may be another."""
+
+
+def _unless_null(value: str, expression: str) -> str:
+    """An SQL expression; NULL where a value is. A composite value with NULLs only is none."""
+    return f"CASE WHEN {value} IS DISTINCT FROM NULL THEN {expression} END"
+
+
+def output_text(value: str) -> str:
+    """The SQL expression of the text that PostgreSQL's output function writes for a value."""
+    return _unless_null(value, _OUTPUT.format(value))
 
 
 class Shape(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 PREFIX: Final = "catalog:"
 """The prefix of a catalog's warehouses and tables, in the configuration and in the state."""
@@ -105,6 +105,12 @@ def shared_name_hint(warehouse: str, first: tuple[str, str], second: tuple[str, 
     if place is not None and place.namespace is not None and folded(first[0]) != folded(second[0]):
         return f'set warehouse = "{PREFIX}{place.catalog}", which gives each schema a namespace, or publish one of them'
     return "a catalog ignores case: rename one of them, or publish one of them only"
+
+
+def correct_name(name: str, columns: Collection[str]) -> str:
+    """What to write in place of a column's name that a table does not have: one in another case, or any of them."""
+    near = next((column for column in columns if column.lower() == name.lower()), None)
+    return f'write "{near}"' if near else f"its columns are {', '.join(columns)}"
 
 
 def folded(name: str) -> str:

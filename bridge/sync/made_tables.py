@@ -197,7 +197,7 @@ def kept_rows(spark: SparkSession, rel: RelRow, made: Sequence[TargetColumn], sh
     return Kept(rows=True, deleted=deleted)
 
 
-def in_target(table: PublishedTable, columns: Iterable[ColumnRow], shape: Shape) -> list[ColumnRow]:
+def columns_in_target(table: PublishedTable, columns: Iterable[ColumnRow], shape: Shape) -> list[ColumnRow]:
     """All columns of a table, under their names in the Delta table.
 
     Raises:

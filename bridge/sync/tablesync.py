@@ -47,7 +47,7 @@ from pgbridge.bridge.sync.copy_reader import copy_spec, largest_row
 from pgbridge.bridge.sync.key_order import mirror_order, range_cut
 from pgbridge.bridge.sync.made_tables import (
     NOTHING_KEPT,
-    in_target,
+    columns_in_target,
     kept_rows,
     layout_after_copy,
     make_table,
@@ -286,7 +286,7 @@ class TableSync:
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
-            known_columns = in_target(table, locked_columns(table, publisher), shape)
+            known_columns = columns_in_target(table, locked_columns(table, publisher), shape)
             spec = copy_spec(
                 table,
                 types,

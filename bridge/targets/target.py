@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgbridge.bridge.runtime.errors import TargetError
-from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout, correct_name
 from pgbridge.bridge.targets.filled import Filled, Filling, check_filled
 from pgbridge.bridge.targets.location import quoted, sql_name
 from pgbridge.bridge.targets.properties import INDEXED
@@ -338,11 +338,9 @@ def check_layout(relation: str, layout: Layout, schema: TargetSchema) -> None:
     for name in layout.columns:
         field = columns.get(name)
         if field is None:
-            near = next((column for column in columns if column.lower() == name.lower()), None)
-            advice = f'write "{near}"' if near else f"its columns are {', '.join(columns)}"
             raise TargetError(
                 f'{message}it has no column "{name}"',
-                hint=f'correct the table "{relation}" of the configuration: {advice}',
+                hint=f'correct the table "{relation}" of the configuration: {correct_name(name, columns)}',
             )
         if not _allowed(field, layout):
             raise TargetError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from pgbridge.bridge.publication.shape import output_text
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 from pgbridge.bridge.targets.location import quoted
 from pgbridge.protocol.lsn import INVALID, Lsn
@@ -84,7 +85,7 @@ def source_value(value: str, type_: ColumnType, target: pa.DataType) -> str:  # 
     if pa.types.is_string(target):
         if type_.base_oid in _TEXTS:
             return f"({value})::text"
-        return f"CASE WHEN {value} IS DISTINCT FROM NULL THEN pg_catalog.concat({value}) END"
+        return output_text(value)
     if pa.types.is_boolean(target):
         return f"({value})::boolean"
     if pa.types.is_integer(target):
@@ -234,9 +235,7 @@ class VerifiedColumn:
     @property
     def source_text(self) -> str:
         """PostgreSQL's expression of the text that people are shown."""
-        name = quote_identifier(self.name)
-        shown = f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END"
-        return shown if self.mask is None else self.mask.sql(self.name)
+        return output_text(quote_identifier(self.name)) if self.mask is None else self.mask.sql(self.name)
 
     @property
     def target_value(self) -> tuple[str, pa.DataType]:

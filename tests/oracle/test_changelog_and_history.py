@@ -408,3 +408,13 @@ def test_a_column_that_comes_with_a_name_of_the_modes(publisher, memory_pipeline
     publisher.execute("ALTER TABLE t ADD row_deleted_at text; INSERT INTO t VALUES (1, 'a')")
     bridge.catch_up()  # a mirror adds none
     assert bridge.rows("t") == [{"id": 1, "row_deleted_at": "a"}]
+
+
+@pytest.mark.parametrize(("mode", "column"), [("soft_deletes", "row_deleted_at"), ("history", "valid_to")])
+def test_a_column_that_comes_with_a_name_of_its_mode(publisher, pipeline, mode, column):
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = pipeline(mode=mode)
+    bridge.catch_up()
+    publisher.execute(f"ALTER TABLE t ADD {column} text; INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(NeedsResync, match="has the name of one that the mode adds"):
+        bridge.catch_up()
