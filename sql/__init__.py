@@ -1,4 +1,4 @@
-"""Catalog queries, one a file, loaded by name.
+"""Catalog queries, one a file, loaded by name; `state/` has the tables of the state catalog.
 
 A file's header comment has its parameters, the columns that it returns and the lowest server version that runs it.
 """

@@ -12,13 +12,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pgbridge.bridge.catalog import catalog_rows, schema
 from pgbridge.protocol.lsn import Lsn
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
+    from pgbridge.bridge.catalog import catalog_rows
     from pgbridge.bridge.catalog.database import Transactions
 
 
@@ -93,7 +93,7 @@ def oldest_s(catalog: Transactions, subscription: str) -> float | None:
 def join_again(catalog: Transactions, subscription: str) -> None:
     """Record all tables that follow the stream as joined now: the table of commits was lost."""
     with catalog.transaction() as db:
-        db.execute(schema.JOIN_ALL + " AND r.subscription = ?", (subscription,))
+        db.execute("INSERT INTO membership SELECT * FROM membership WHERE subscription = ?", (subscription,))
 
 
 def leave(catalog: Transactions, subscription: str, tables: Sequence[tuple[str, str, str]]) -> None:

@@ -18,7 +18,7 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pgbridge.bridge.catalog.database import Transactions
 
@@ -50,9 +50,9 @@ _OF_UNFINISHED_COPY: Final = "copied_range"
 """The table whose rows are of no use while a copy goes on: then they change from minute to minute."""
 
 
-def _notes_changes(tables: Iterable[str], without: str = "") -> Iterator[str]:
-    for table in tables:
-        columns = [column for column in _COLUMNS[table] if column != without]
+def triggers() -> Iterator[str]:
+    """The statements that have each change of what is in the document noted."""
+    for table, columns in _COLUMNS.items():
         events = {"INSERT": "NEW", "DELETE": "OLD"}
         if table != _OF_UNFINISHED_COPY:
             events[f"UPDATE OF {', '.join(columns[1:])}"] = "NEW"
@@ -64,37 +64,6 @@ def _notes_changes(tables: Iterable[str], without: str = "") -> Iterator[str]:
               WHERE subscription = {_OWNER.format(row=row, name=columns[0])};
             END
             """
-
-
-TABLE: Final = (
-    """
-    CREATE TABLE manifest (                  -- what the warehouse has of the catalog
-      subscription TEXT PRIMARY KEY REFERENCES subscription(name),
-      changed INTEGER NOT NULL,              -- grows with each change of what belongs there
-      written INTEGER NOT NULL DEFAULT 0,    -- up to which change it is there
-      digest TEXT,                           -- of what is there; NULL if that is not known
-      generation INTEGER NOT NULL DEFAULT 0  -- one more with each recovery
-    ) STRICT
-    """,
-    "INSERT INTO manifest (subscription, changed) SELECT name, 1 FROM subscription WHERE instr(name, ':') = 0",
-    """
-    CREATE TRIGGER manifest_begins AFTER INSERT ON subscription WHEN instr(NEW.name, ':') = 0
-    BEGIN
-      INSERT OR IGNORE INTO manifest (subscription, changed) VALUES (NEW.name, 1);
-    END
-    """,
-    *_notes_changes((table for table in _COLUMNS if table != _OF_UNFINISHED_COPY), without="shape"),
-)
-"""The statements that make the catalog's table of manifests, and its triggers."""
-
-OF_COPIED_RANGES: Final = tuple(_notes_changes([_OF_UNFINISHED_COPY]))
-"""The triggers of a table that came later."""
-
-OF_SHAPES: Final = (
-    *(f"DROP TRIGGER manifest_subscription_rel_{event}" for event in ("insert", "delete", "update")),
-    *_notes_changes(["subscription_rel"]),
-)
-"""The triggers of a table that has a column that came later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from pgbridge.bridge.catalog import commits, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, RelRow, sync_name
-from pgbridge.bridge.catalog.schema import _SINCE
+from pgbridge.bridge.catalog.schema import STEPS
 from pgbridge.protocol.lsn import Lsn
 
 
@@ -104,9 +104,8 @@ def test_records_end_with_a_subscriptions_life(catalog, end):
 def test_tables_of_an_earlier_version_join_when_the_catalog_is_migrated(tmp_path):
     path = catalog_path(tmp_path)
     with sqlite3.connect(path) as db:
-        for statements in _SINCE[:13]:
-            for statement in statements:
-                db.execute(statement)
+        for version in range(10, 14):
+            db.executescript(STEPS[version])
         db.execute("INSERT INTO subscription (name, enabled, configured_enabled) VALUES ('sub', 1, 1)")
         db.execute("INSERT INTO origin VALUES ('sub', 32)")
         for name, state in (("a", "r"), ("b", "d")):

@@ -7,24 +7,34 @@ from contextlib import closing
 
 import pytest
 
-from pgbridge.bridge.catalog import notes, schema
+from pgbridge.bridge.catalog import notes
 from pgbridge.bridge.catalog.catalog import Catalog
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
 from pgbridge.bridge.catalog.held import held
-from pgbridge.bridge.catalog.schema import SCHEMA_VERSION
+from pgbridge.bridge.catalog.manifest import is_due
+from pgbridge.bridge.catalog.schema import SCHEMA_VERSION, STEPS
+from pgbridge.bridge.runtime.errors import StateError
 from pgbridge.bridge.track.position import Held, Position
 from pgbridge.protocol.lsn import Lsn
 
 
-@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+def written_by(path, version):
+    """A catalog of an earlier version, without the triggers that it had."""
+    db = sqlite3.connect(path)
+    for since, step in STEPS.items():
+        db.executescript(step if since <= version else "")
+    db.execute(f"PRAGMA user_version = {version}")
+    return db
+
+
+def test_each_version_has_its_step():
+    assert list(STEPS) == list(range(10, SCHEMA_VERSION + 1))
+
+
+@pytest.mark.parametrize("version", list(STEPS)[:-1])
 def test_an_earlier_versions_catalog(tmp_path, version):
     path = tmp_path / "catalog.sqlite"
-    steps = [getattr(schema, f"_SINCE_{number}") for number in range(1, SCHEMA_VERSION + 1)]
-    assert len(steps) == SCHEMA_VERSION
-    with closing(sqlite3.connect(path)) as db:
-        for statement in (statement for step in steps[:version] for statement in step):
-            db.execute(statement)
-        db.execute(f"PRAGMA user_version = {version}")
+    with closing(written_by(path, version)) as db:
         db.execute("INSERT INTO subscription (name, enabled, configured_enabled) VALUES ('shop', 1, 1)")
         db.execute("INSERT INTO origin (subscription, remote_lsn) VALUES ('shop', 100)")
         db.execute("INSERT INTO batch (subscription, start_lsn, end_lsn) VALUES ('shop', 100, 120)")
@@ -42,11 +52,7 @@ def test_an_earlier_versions_catalog(tmp_path, version):
 def test_what_version_17_has_of_positions(tmp_path):
     """The timeline was the subscription's. A table's own position is not known before its log is read."""
     path = tmp_path / "catalog.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        for step in schema._SINCE[:16]:
-            for statement in step:
-                db.execute(statement)
-        db.execute("PRAGMA user_version = 16")
+    with closing(written_by(path, 16)) as db:
         for name, timeline in (("shop", 3), ("old", None)):
             db.execute(
                 "INSERT INTO subscription (name, enabled, configured_enabled, system_identifier, timeline, skip_lsn) "
@@ -76,3 +82,32 @@ def test_what_version_17_has_of_positions(tmp_path):
             intent = catalog.batch("shop")
             assert intent is not None
             assert intent.tables is None, "any of the subscription's"
+
+
+def test_a_catalog_that_was_written_before_the_first_release(tmp_path):
+    path = tmp_path / "catalog.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 9")
+    with pytest.raises(StateError, match=r"written before pgbridge 0\.1\.0 \(schema 9\)"):
+        Catalog(path)
+
+
+def test_triggers_are_made_anew(tmp_path):
+    """Also one of an earlier version that this one does not have; and what the warehouse has is written anew."""
+    path, new = tmp_path / "catalog.sqlite", tmp_path / "new.sqlite"
+    with closing(written_by(path, SCHEMA_VERSION - 1)) as db:
+        db.execute("INSERT INTO subscription (name, enabled, configured_enabled) VALUES ('shop', 1, 1)")
+        db.execute("INSERT INTO manifest (subscription, changed, written) VALUES ('shop', 7, 7)")
+        db.execute("CREATE TRIGGER rel_joined AFTER INSERT ON refresh BEGIN SELECT 1; END")
+        db.execute("CREATE TRIGGER former AFTER INSERT ON error BEGIN SELECT raise(ABORT, 'no'); END")
+        db.commit()
+    Catalog(new).close()
+    with closing(Catalog(path)) as catalog:
+        assert is_due(catalog, "shop")
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(new)) as fresh:
+        assert triggers(db) == triggers(fresh)
+        assert len(triggers(db)) > 20
+
+
+def triggers(db):
+    return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall())
