@@ -245,7 +245,7 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "run the daemon until its state is r": _NOT_REPLAYED,
         "copy the table again": _NOT_REPLAYED,
     },
-    "source/slot_stream.py": {
+    "source/options.py": {
         "run in the database": _MISSING,
     },
     "spark/outcome.py": {
@@ -319,7 +319,7 @@ ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "receive/publisher.py": {
         "create one there": "PostgreSQL 19",
     },
-    "receive/stream/walreceiver.py": {
+    "receive/stream/copy_both.py": {
         "creating the publication again": "a server before PostgreSQL 18, whose walsender ends the stream",
     },
     "source/stream_reader.py": {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pgbridge.bridge.catalog import maintenance as track
 from pgbridge.bridge.lake import table, table_facts
-from pgbridge.bridge.lake.log.history import KEEP_ROWS, Commit
+from pgbridge.bridge.lake.log.commit_info import KEEP_ROWS, Commit
 from pgbridge.bridge.runtime import errors, faults
 from pgbridge.bridge.spark import outcome, session
 from pgbridge.bridge.targets.location import sql_name

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from pgbridge.bridge.apply.applier import Applier
 from pgbridge.bridge.apply.conflict_log import ConflictLog, conflict_rows
+from pgbridge.bridge.apply.context import Control, Maintenance, Sink, Stream
 from pgbridge.bridge.apply.handler import ChangeBatch, HandlerApplier
 from pgbridge.bridge.apply.next_batch import Growth
 from pgbridge.bridge.apply.stream_events import StreamEvents
 from pgbridge.bridge.apply.undo import BatchUndo
-from pgbridge.bridge.apply.worker import ApplyWorker, Control, Maintenance, Sink, Stream
+from pgbridge.bridge.apply.worker import ApplyWorker
 from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.catalog import catalog_rows, held, refresh
 from pgbridge.bridge.config.tables import BEGINNING_ANEW

@@ -13,9 +13,8 @@ from abc import abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.context import Context, Control
 from pgbridge.bridge.apply.published import Published, kept_types
-from pgbridge.bridge.apply.worker import Control
 from pgbridge.bridge.catalog import catalog_rows, notes, refresh
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog import catalog_rows, held
 from pgbridge.bridge.lake.commit import messages, restore
-from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.log.commit_info import ANY_LSN
 from pgbridge.bridge.lake.table_position import has_committed
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults

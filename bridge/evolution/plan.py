@@ -14,6 +14,7 @@ is copied afresh. If somebody has already added a column of the new column's nam
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from pgbridge.bridge.catalog.catalog_rows import ColumnRow
@@ -131,8 +132,9 @@ def plan(definition: Definition, schema: TargetSchema) -> Plan:
     draft = _SchemaDraft(definition, schema, alignment)
     draft.rename_columns()
     types = [draft.add_or_widen(match, type_) for match, type_ in zip(alignment.matches, definition.types, strict=True)]
-    columns = (TargetColumn(column.name, type_) for column, type_ in zip(definition.columns, types, strict=True))
-    return Plan(tuple(columns), draft.schema(), tuple(draft.alterations), draft.known(), tuple(draft.warnings))
+    columns = tuple(TargetColumn(column.name, type_) for column, type_ in zip(definition.columns, types, strict=True))
+    fields, alterations = tuple(draft.fields.values()), tuple(draft.alterations)
+    return Plan(columns, fields, alterations, draft.known(), tuple(draft.warnings))
 
 
 def _align(definition: Definition, schema: TargetSchema) -> Alignment:
@@ -161,11 +163,11 @@ def _align(definition: Definition, schema: TargetSchema) -> Alignment:
 
 
 class _SchemaDraft:
-    """The target's columns while a plan is made."""
+    """The target's columns while a plan is made: `fields`, by name."""
 
     def __init__(self, definition: Definition, schema: TargetSchema, alignment: Alignment) -> None:
         self._definition = definition
-        self._fields = {field.name: field for field in schema}
+        self.fields = {field.name: field for field in schema}
         self._matches = alignment.matches
         self._absent = [row if row.state == "hidden" else replace(row, state="gone") for row in alignment.absent]
         self._republished = {match.attnum for match in self._matches if self._is_republished(match)}
@@ -183,10 +185,8 @@ class _SchemaDraft:
         known, column, attribute = match.known, match.column, match.attribute
         if known is None or known.state != "gone":
             return False
-        same_type = (known.type_oid, known.typmod) == (column.type_oid, column.typmod)
-        if attribute is not None and (
-            attribute.settled or (attribute.name == column.name and same_type and not match.doubtful)
-        ):
+        certain = (known.type_oid, known.typmod) == (column.type_oid, column.typmod) and not match.doubtful
+        if attribute is not None and (attribute.settled or (attribute.name == column.name and certain)):
             return False
         after = [other for other in self._matches if other.attnum > match.attnum]
         return not any(other.known is not None and other.known.state != "gone" for other in after)
@@ -202,7 +202,7 @@ class _SchemaDraft:
             and match.known.state != "hidden"
             and match.attnum not in self._republished
             and match.known.name != match.column.name
-            and match.known.name in self._fields
+            and match.known.name in self.fields
             and self._definition.replicates(match.column.name)
         }
         for name in pending.values():
@@ -223,7 +223,7 @@ class _SchemaDraft:
 
     def _same_name(self, name: str) -> str | None:
         """Return the target's column of this name in any case: Delta does not distinguish upper and lower case."""
-        return next((field for field in self._fields if folded(field) == folded(name)), None)
+        return next((field for field in self.fields if folded(field) == folded(name)), None)
 
     def _check_new_name(self, name: str) -> None:
         """Raise if Delta cannot hold a column of this name beside the others."""
@@ -239,9 +239,8 @@ class _SchemaDraft:
             raise definition.refusal(why.reason, why.hint)
 
     def _rename(self, name: str, new_name: str) -> None:
-        fields = self._fields.values()
-        renamed = [field._replace(name=new_name) if field.name == name else field for field in fields]
-        self._fields = {field.name: field for field in renamed}
+        renamed = (field._replace(name=new_name) if field.name == name else field for field in self.fields.values())
+        self.fields = {field.name: field for field in renamed}
         self._absent = [replace(row, name=new_name) if row.name == name else row for row in self._absent]
         self.alterations.append(RenameColumn(name, new_name))
 
@@ -255,7 +254,7 @@ class _SchemaDraft:
             NeedsResync: The column was not dropped, or the target has several sources.
         """
         sole_source = self._definition.sole_source
-        if not sole_source or all(row.name != name or row.state != "gone" for row in self._absent):
+        if not sole_source or not self._is_dropped(name):
             raise self._definition.refusal(
                 f'the Delta table already has a column "{name}", and it is not the column of that name that table '
                 f'"{self._definition.relation}" has now',
@@ -264,12 +263,9 @@ class _SchemaDraft:
         self._rename(name, self._unused_name(f"{name}_dropped"))
 
     def _unused_name(self, name: str) -> str:
-        taken = {folded(name) for name in (*self._fields, *(column.name for column in self._definition.columns))}
-        number, unused = 1, name
-        while folded(unused) in taken:
-            number += 1
-            unused = f"{name}_{number}"
-        return unused
+        taken = {folded(name) for name in (*self.fields, *(column.name for column in self._definition.columns))}
+        numbered = (name if number == 1 else f"{name}_{number}" for number in count(1))
+        return next(unused for unused in numbered if folded(unused) not in taken)
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
@@ -290,9 +286,12 @@ class _SchemaDraft:
                 )
             self._check_mask(match, known)
             self._check_type_change(match, known, type_)
-        if self._is_new(match):
-            return self._add(match, type_)
-        return self._widen(name, type_)
+        is_new = name not in self.fields or self._is_dropped(name)
+        return self._add(match, type_) if is_new else self._widen(name, type_)
+
+    def _is_dropped(self, name: str) -> bool:
+        """Whether the target's column of a name was dropped on the server."""
+        return any(row.name == name and row.state == "gone" for row in self._absent)
 
     def _check_mask(self, match: Match, known: ColumnRow) -> None:
         """Raise if a column that was masked has a name by which it is not."""
@@ -303,18 +302,11 @@ class _SchemaDraft:
                 hint=f'add "{name}" to mask in tables."{definition.relation}", and run: {remedies.reload()}',
             )
 
-    def _is_new(self, match: Match) -> bool:
-        name = match.column.name
-        if name not in self._fields:
-            return True
-        return any(row.name == name and row.state == "gone" for row in self._absent)
-
     def _check_type_change(self, match: Match, known: ColumnRow, type_: ColumnType) -> None:
-        name, column = match.column.name, match.column
+        name, of = match.column.name, (match.column.type_oid, match.column.typmod)
+        old, published = self._definition.types_of([(known.type_oid, known.typmod), of])
         is_masked = name in self._definition.masks
-        if is_masked:
-            (type_,) = self._definition.types_of([(column.type_oid, column.typmod)])
-        (old,) = self._definition.types_of([(known.type_oid, known.typmod)])
+        type_ = published if is_masked else type_
         if (old.oid, old.typmod) == (type_.oid, type_.typmod):
             return
         if not (keeps_texts if is_masked else keeps_values)(old, type_):
@@ -329,7 +321,7 @@ class _SchemaDraft:
 
     def _widen(self, name: str, type_: ColumnType) -> ColumnType:
         """Widen a column if it does not hold all values of a type."""
-        field = self._fields[name]
+        field = self.fields[name]
         fitted, present = field.fitted(type_), field.arrow
         if fitted is not None:
             return fitted
@@ -340,7 +332,7 @@ class _SchemaDraft:
                 f'column "{name}" of target "{self._definition.relation}" is {field.sql_type}, '
                 f"but the published values are {sql_type(type_.arrow)}"
             )
-        self._fields[name] = field._replace(arrow=common, sql_type=sql_type(common))
+        self.fields[name] = field._replace(arrow=common, sql_type=sql_type(common))
         self.alterations.append(WidenColumn(name, common))
         return replace(type_, arrow=common)
 
@@ -350,18 +342,22 @@ class _SchemaDraft:
         if name not in self._definition.key:
             type_ = new_type(type_, self._definition.parsed)
         variant = type_.place is Place.VARIANT
-        taken = self._same_name(name)
-        if taken is not None:
+        if (taken := self._same_name(name)) is not None:
             self._rename_dropped(taken)
         value, unknown = self._fill(match, type_)
+        if unknown and name in self._definition.key:
+            raise self._definition.refusal(
+                f'column "{name}" of table "{self._definition.relation}" now identifies rows, but its values in '
+                f"existing rows are unknown: {unknown}"
+            )
         if unknown:
-            self._warn_of_nulls(name, unknown)
+            self.warnings.append(f'existing rows have NULL in the new column "{name}": {unknown}')
         elif match.doubtful or match.attnum in self._republished:
             self.warnings.append(
                 f'column "{name}" is assumed to be the new column that the server has now. If it is an older one of '
                 "its name (not published for some time, or the stream lags behind the catalog), rows have wrong values"
             )
-        self._fields[name] = variant_field(name) if variant else target_field(name, type_.arrow)
+        self.fields[name] = variant_field(name) if variant else target_field(name, type_.arrow)
         self.alterations.append(AddColumn(name, type_.arrow, value, variant))
         return type_
 
@@ -392,20 +388,6 @@ class _SchemaDraft:
                 f"hold: {error}",
                 unrepresentable_hint(in_key=name in definition.key),
             ) from error
-
-    def _warn_of_nulls(self, name: str, why: str) -> None:
-        if name in self._definition.key:
-            raise self._definition.refusal(
-                f'column "{name}" of table "{self._definition.relation}" now identifies rows, but its values in '
-                f"existing rows are unknown: {why}"
-            )
-        self.warnings.append(f'existing rows have NULL in the new column "{name}": {why}')
-
-    # --- results ------------------------------------------------------------------------------------------------------
-
-    def schema(self) -> TargetSchema:
-        """Return the target's columns after the alterations."""
-        return tuple(self._fields.values())
 
     def known(self) -> tuple[ColumnRow, ...]:
         """Return the published table's columns as they are known from now on."""

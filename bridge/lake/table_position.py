@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import AnalysisException
 
 from pgbridge.bridge.lake import location, table
-from pgbridge.bridge.lake.log.history import Commit, History
+from pgbridge.bridge.lake.log.commit_info import Commit
+from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
 from pgbridge.bridge.lake.transaction import has_just_committed
 from pgbridge.bridge.runtime.errors import TargetError

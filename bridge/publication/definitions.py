@@ -8,6 +8,7 @@ refuses without looking at its tables is refused here, in its words; `membership
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -58,7 +59,7 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
     Raises:
         DefinitionError: PostgreSQL would refuse a statement, or the text has no publication.
     """
-    place = _Places(text, file)
+    place = partial(_place, text, file)
     try:
         statement_tokens = tokens(text)
     except Refused as error:
@@ -66,16 +67,10 @@ def parse(text: str, file: str) -> tuple[Publication, ...]:
     return _Parser(text, statement_tokens, place).publications()
 
 
-class _Places:
-    """Turns offsets in a text into `file:line:column: `."""
-
-    def __init__(self, text: str, file: str) -> None:
-        self._text = text
-        self._file = file
-
-    def __call__(self, at: int) -> str:
-        before = self._text[:at]
-        return f"{self._file}:{before.count(chr(10)) + 1}:{at - before.rfind(chr(10))}: "
+def _place(text: str, file: str, at: int) -> str:
+    """An offset in a text as `file:line:column: `."""
+    before = text[:at]
+    return f"{file}:{before.count(chr(10)) + 1}:{at - before.rfind(chr(10))}: "
 
 
 class _Parser:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.lake.commit import messages
 from pgbridge.bridge.lake.commit.restore import UndoneBatch, fence_table
-from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.log.commit_info import ANY_LSN
 from pgbridge.bridge.lake.log.stamp import COPY_NUMBER_BITS, EPOCH_BITS, TABLES_AT_ONCE
 from pgbridge.bridge.lake.table_position import history_of
 from pgbridge.bridge.runtime import errors

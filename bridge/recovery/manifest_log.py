@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pgbridge.bridge.lake.log.history import KEEP_ROWS
+from pgbridge.bridge.lake.log.commit_info import KEEP_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

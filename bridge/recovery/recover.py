@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pgbridge.bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow
     from pgbridge.bridge.catalog.manifest import Manifest
     from pgbridge.bridge.config.config import Config, Subscription
-    from pgbridge.bridge.lake.log.history import Commit
+    from pgbridge.bridge.lake.log.commit_info import Commit
     from pgbridge.bridge.receive.slot_status import SlotStatus
     from pgbridge.bridge.track.position import ServerHistory
 

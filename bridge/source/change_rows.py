@@ -17,7 +17,7 @@ from pgbridge.bridge.effects.events import COMMANDS
 from pgbridge.bridge.receive.server_facts import ServerTypes
 from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, TargetError
 from pgbridge.bridge.source.flat import flattened
-from pgbridge.bridge.source.slot_stream import published_tables
+from pgbridge.bridge.source.options import published_tables
 from pgbridge.bridge.targets.target import holds, widened
 from pgbridge.protocol.bulk.columns import RowMessages
 from pgbridge.protocol.codec.messages import Relation, Truncate

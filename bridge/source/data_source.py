@@ -18,8 +18,7 @@ from pgbridge.bridge.runtime.errors import ConfigError
 from pgbridge.bridge.source.export import export_snapshot
 from pgbridge.bridge.source.flat import flat_schema
 from pgbridge.bridge.source.frame_schema import table_schema, tables_schema
-from pgbridge.bridge.source.options import SourceOptions, snapshot_options, stream_options
-from pgbridge.bridge.source.slot_stream import published_tables
+from pgbridge.bridge.source.options import SourceOptions, published_tables, snapshot_options, stream_options
 from pgbridge.bridge.source.stream_reader import HAS_LIMITS, UnlimitedStreamReader
 from pgbridge.bridge.sync.copy_reader import CopySpec, copy_rows, copy_spec, range_statement
 from pgbridge.bridge.sync.table_reading import TableLock

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.receive import password_command
-from pgbridge.bridge.runtime.errors import ConfigError
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pgbridge.bridge.publication.published_table import PublishedTable
+    from pgbridge.bridge.receive.publisher import Publisher
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -240,3 +243,29 @@ class _Options:
         if value < 1:
             raise ConfigError(f'option "{name}" is a size such as 67108864, 64m or 1g, not "{text}"')
         return value
+
+
+def published_tables(publisher: Publisher, options: SourceOptions) -> list[PublishedTable]:
+    """Return the tables that a stream or snapshot is of.
+
+    Raises:
+        PublisherError: The publication, or the table in it, does not exist.
+    """
+    with publisher.snapshot():
+        missing = publisher.missing(options.publications)
+        if missing:
+            raise PublisherError(
+                f'publication "{missing[0]}" does not exist on the server',
+                hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
+            )
+        tables = publisher.tables(options.publications)
+    if options.table is None:
+        return tables
+    chosen = [table for table in tables if table.qualified_name == options.table]
+    if not chosen:
+        names = ", ".join(table.qualified_name for table in tables) or "none"
+        raise PublisherError(
+            f'table "{options.table}" is not published by {", ".join(options.publications)}',
+            hint=f"published are: {names}",
+        )
+    return chosen

@@ -28,7 +28,6 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.receive.publisher import Publisher
     from pgbridge.bridge.source.options import SourceOptions
     from pgbridge.protocol.stream.transactions import Item
@@ -111,32 +110,6 @@ AFRESH = (
 """The remedy if changes are lost, or if the target has changes that the server lost."""
 
 _NOT_ON = f"the query cannot go on from its checkpoint: {AFRESH}"
-
-
-def published_tables(publisher: Publisher, options: SourceOptions) -> list[PublishedTable]:
-    """Return the tables that a stream or snapshot is of.
-
-    Raises:
-        PublisherError: The publication, or the table in it, does not exist.
-    """
-    with publisher.snapshot():
-        missing = publisher.missing(options.publications)
-        if missing:
-            raise errors.PublisherError(
-                f'publication "{missing[0]}" does not exist on the server',
-                hint=f'run in the database of the connection: CREATE PUBLICATION "{missing[0]}" FOR TABLE …;',
-            )
-        tables = publisher.tables(options.publications)
-    if options.table is None:
-        return tables
-    chosen = [table for table in tables if table.qualified_name == options.table]
-    if not chosen:
-        names = ", ".join(table.qualified_name for table in tables) or "none"
-        raise errors.PublisherError(
-            f'table "{options.table}" is not published by {", ".join(options.publications)}',
-            hint=f"published are: {names}",
-        )
-    return chosen
 
 
 def check_server(

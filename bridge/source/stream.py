@@ -14,9 +14,9 @@ from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 from pgbridge.bridge.source.export import export_snapshot
-from pgbridge.bridge.source.options import stream_options
+from pgbridge.bridge.source.options import published_tables, stream_options
 from pgbridge.bridge.source.register import register
-from pgbridge.bridge.source.slot_stream import AFRESH, published_tables
+from pgbridge.bridge.source.slot_stream import AFRESH
 from pgbridge.bridge.source.stream_reader import HAS_LIMITS
 
 if TYPE_CHECKING:

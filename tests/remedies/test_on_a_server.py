@@ -28,8 +28,7 @@ from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.slot_status import SlotHistory, concern
 from pgbridge.bridge.receive.slot_watch import SlotWatch
 from pgbridge.bridge.runtime.errors import PublicationError, PublisherError
-from pgbridge.bridge.source.options import SourceOptions
-from pgbridge.bridge.source.slot_stream import published_tables
+from pgbridge.bridge.source.options import SourceOptions, published_tables
 from tests.bridge.configurations import altered
 from tests.faults.standby import Standby
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.stamp import USER_METADATA
 
 if TYPE_CHECKING:

@@ -22,13 +22,16 @@ import psycopg
 
 from pgbridge.bridge.receive.readiness import Wakeable, as_psql, fields_of, server_error, writable
 from pgbridge.bridge.receive.stream.read_ahead import ReadAhead
-from pgbridge.bridge.runtime.errors import PublisherError
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import PublisherError, StreamError
 from pgbridge.protocol.bulk.copy import PREFIX_BYTES, copy_frames, stream_frames
 from pgbridge.protocol.bulk.message_array import MessageArray
 from pgbridge.protocol.values.value_array import PADDING, Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pgbridge.protocol.lsn import Lsn
 
 _ACCUMULATE_S = 0.0003
 """How long libpq's messages may accumulate: waking once per message costs both sides more CPU than handling it."""
@@ -38,6 +41,12 @@ _SEND_TIMEOUT_S = 1.0
 
 _COPY_BOTH, _ERROR, _NOTICE, _READY = b"WENZ"
 _LENGTH: Final = struct.Struct(">I")
+
+
+_UNDEFINED_OBJECT = "42704"
+_NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
+"""SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
+operator intervention."""
 
 
 class StreamEnded(Exception):
@@ -50,6 +59,26 @@ class StreamEnded(Exception):
     def __init__(self, message: str, sqlstate: str | None = None) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
+
+    def error(self, subscription: str, handed_over_lsn: Lsn, finish_lsn: Lsn | None = None) -> PublisherError:
+        """Return the error for it, with `retry` and a hint.
+
+        Args:
+            handed_over_lsn: The end of the last transaction that was received as a whole.
+            finish_lsn: The finish LSN of the one that was being received, if that is known.
+        """
+        sqlstate, text = self.sqlstate, str(self)
+        retry = sqlstate is None or sqlstate[:2] in {*_NOT_CAUSED_BY_STREAMING, "XX"}
+        hint = "" if retry else "the change is in the WAL, so that nothing helps that is changed on the publisher now"
+        if sqlstate == _UNDEFINED_OBJECT:
+            hint = (
+                "creating the publication again is not enough: WAL from before that lacks it; "
+                f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
+            )
+        message = f"the publisher ended the stream: {text or 'no reason given'}"
+        if sqlstate is None or sqlstate[:2] in _NOT_CAUSED_BY_STREAMING or sqlstate == _UNDEFINED_OBJECT:
+            return PublisherError(message, hint=hint, retry=retry)
+        return StreamError(message, sqlstate, handed_over_lsn, finish_lsn, hint=hint, retry=retry)
 
 
 class CopyBoth(Protocol):

@@ -23,7 +23,7 @@ from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.receive.connection import follow_encoding, translated
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.copy_both import StreamEnded, copy_both
-from pgbridge.bridge.runtime import errors, faults, remedies, threads
+from pgbridge.bridge.runtime import errors, faults, threads
 from pgbridge.protocol.codec import walsender
 from pgbridge.protocol.errors import MalformedMessage, ProtocolError
 from pgbridge.protocol.lsn import POSTGRES_EPOCH_S, Lsn
@@ -88,10 +88,6 @@ _LAST_WORDS_S = 0.5
 _END_S = 3.0
 """How long the server has to end the stream: within a transaction it reads nothing, and a large one takes minutes."""
 
-_UNDEFINED_OBJECT = "42704"
-_NOT_CAUSED_BY_STREAMING = frozenset({"08", "53", "55", "57"})
-"""SQLSTATE classes of errors that `streaming` does not cause: lost connection, insufficient resources, slot in use,
-operator intervention."""
 _STREAMING_STATES = frozenset({State.IDLE, State.IN_STREAM})
 
 
@@ -162,7 +158,7 @@ class WalReceiver:
         self._status_due_s = 0.0
         self._sending = threading.Lock()
         self.replication = ReplicationConnection(conninfo, application_name=application_name)
-        self._application_name = application_name
+        self._subscription = owner_of(application_name)
         self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
         self._clock = threading.Thread(target=self._watch_clock, name=f"status of {stream.slot_name}", daemon=True)
@@ -235,9 +231,8 @@ class WalReceiver:
             self._end()
         except StreamEnded as ended:
             open_ = self._assembler.open if self._assembler.state is State.IN_TRANSACTION else None
-            self._queue.fail(
-                _stream_error(ended, owner_of(self._application_name), self._progress.handed_over_lsn, open_)
-            )
+            finish_lsn = None if open_ is None else open_.commit_lsn
+            self._queue.fail(ended.error(self._subscription, self._progress.handed_over_lsn, finish_lsn))
         except (psycopg.Error, OSError) as error:
             self._queue.fail(self._lost(error))
         except (errors.BridgeError, ProtocolError) as error:
@@ -261,7 +256,7 @@ class WalReceiver:
                 pass
         except StreamEnded as ended:
             if ended.sqlstate is not None:
-                return _stream_error(ended, owner_of(self._application_name), self._progress.handed_over_lsn)
+                return ended.error(self._subscription, self._progress.handed_over_lsn)
         except (psycopg.Error, OSError, ProtocolError):
             pass  # the first error says why
         doing = "the replication stream was lost"
@@ -398,22 +393,3 @@ class WalReceiver:
         )
         self._copy_both.send(walsender.encode_standby_status_update(update))
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
-
-
-def _stream_error(
-    ended: StreamEnded, subscription: str, handed_over_lsn: Lsn, in_progress: Transaction | None = None
-) -> errors.PublisherError:
-    """The error for a stream that the server ended or whose connection was lost: with `retry` and a hint."""
-    sqlstate = ended.sqlstate
-    retry = sqlstate is None or sqlstate[:2] in {"57", "08", "55", "53", "XX"}
-    hint = "" if retry else "the change is in the WAL, so that nothing helps that is changed on the publisher now"
-    if sqlstate == _UNDEFINED_OBJECT:
-        hint = (
-            "creating the publication again is not enough: WAL from before that lacks it; "
-            f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
-        )
-    message = f"the publisher ended the stream: {str(ended) or 'no reason given'}"
-    if sqlstate is None or sqlstate[:2] in _NOT_CAUSED_BY_STREAMING or sqlstate == _UNDEFINED_OBJECT:
-        return errors.PublisherError(message, hint=hint, retry=retry)
-    finish_lsn = in_progress.commit_lsn if in_progress is not None else None
-    return errors.StreamError(message, sqlstate, handed_over_lsn, finish_lsn, hint=hint, retry=retry)

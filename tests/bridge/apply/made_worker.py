@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.apply.context import Context, Stream
 from pgbridge.bridge.apply.next_batch import Growth
-from pgbridge.bridge.apply.worker import ApplyWorker, Stream
+from pgbridge.bridge.apply.worker import ApplyWorker
 from pgbridge.bridge.batch.batch import Batch, TableChanges
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent

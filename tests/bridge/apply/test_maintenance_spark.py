@@ -16,7 +16,7 @@ from pgbridge.bridge.catalog import catalog as catalog_module, maintenance as tr
 from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.catalog.maintenance import OptimizeIntent
 from pgbridge.bridge.effects.events import UPDATE
-from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.table import table_version
 from pgbridge.bridge.lake.writes import append_rows

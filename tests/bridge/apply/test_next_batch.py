@@ -248,7 +248,7 @@ def test_a_stream_far_behind_is_not_waited_for_for_ever(following, clock):
 
 def test_a_batch_that_is_applied_ends_the_wait(following, clock):
     put(following, 1)
-    ended = []
+    ended: list[str] = []
     clock.after(0.1, ended.append, "the batch before")
     assert following.take(60.0, applied=lambda: bool(ended)) == []
     assert clock.now_s == pytest.approx(1000.1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from pgbridge.bridge.lake.log.history import Commit, History
+from pgbridge.bridge.lake.log.commit_info import Commit
+from pgbridge.bridge.lake.log.history import History
 
 FAMILY = "pgbridge/1/sub/inc/"
 ME = f"{FAMILY}3"

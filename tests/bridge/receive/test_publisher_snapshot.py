@@ -14,8 +14,7 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.receive.publications import apply_publications, read_publications, read_relations
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.runtime.errors import PublisherError
-from pgbridge.bridge.source.options import SourceOptions
-from pgbridge.bridge.source.slot_stream import published_tables as of_source
+from pgbridge.bridge.source.options import SourceOptions, published_tables as of_source
 from pgbridge.bridge.sync.start import warn_without_identity
 
 MADE = """

@@ -9,7 +9,7 @@ import pytest
 from pgbridge.bridge.catalog.manifest import Manifest
 from pgbridge.bridge.lake.commit import messages
 from pgbridge.bridge.lake.commit.restore import UndoneBatch
-from pgbridge.bridge.lake.log.history import ANY_LSN
+from pgbridge.bridge.lake.log.commit_info import ANY_LSN
 from pgbridge.bridge.lake.log.stamp import COPY_NUMBER_BITS, CommitStamp, stamp_options, stamped
 from pgbridge.bridge.lake.writes import append_rows
 from pgbridge.bridge.recovery.fence import keep_out

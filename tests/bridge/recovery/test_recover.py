@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
-from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.recovery.recover import _Stream, _Table
 from pgbridge.protocol.lsn import INVALID, Lsn
 

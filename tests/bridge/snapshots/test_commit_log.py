@@ -11,7 +11,7 @@ import structlog
 from pgbridge.bridge.catalog import commits
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, RelRow
-from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.snapshots.commit_log import CommitLog, derived
 from pgbridge.protocol.lsn import Lsn
 

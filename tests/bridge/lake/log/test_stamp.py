@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from pgbridge.bridge.lake.ddl import create_table
-from pgbridge.bridge.lake.log.history import Commit
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.lake.table_position import history_of
 from pgbridge.bridge.lake.writes import append_rows

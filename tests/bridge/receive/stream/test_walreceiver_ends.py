@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgbridge.bridge.demo.server import EmbeddedPostgres
-from pgbridge.bridge.receive.stream import copy_both, walreceiver
+from pgbridge.bridge.receive.stream import copy_both
 from pgbridge.bridge.runtime.errors import PublisherError, StreamError
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.receive.streams import (
@@ -159,7 +159,7 @@ def test_a_publication_is_dropped(stream, publisher):
     ],
 )
 def test_errors_that_streaming_may_be_the_reason_of(sqlstate, kind):
-    assert type(walreceiver._stream_error(copy_both.StreamEnded("why", sqlstate), "shop", Lsn(0))) is kind
+    assert type(copy_both.StreamEnded("why", sqlstate).error("shop", Lsn(0))) is kind
 
 
 def test_any_other_error_reaches_the_queue(stream, publisher):
