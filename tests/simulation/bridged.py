@@ -7,9 +7,13 @@ copying, committing, undoing and confirming are those of the daemon, in its orde
 from __future__ import annotations
 
 import shutil
+import threading
+import time
+from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import structlog
@@ -20,16 +24,17 @@ from pgbridge.bridge.apply.context import Context
 from pgbridge.bridge.apply.record import finish_batch
 from pgbridge.bridge.apply.stream import StreamHistory, recover
 from pgbridge.bridge.batch.batch import Batch, TableChanges
-from pgbridge.bridge.catalog import refresh, reset
+from pgbridge.bridge.catalog import catalog as catalog_module, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.database import Database
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.effects.events import INSERT, NO_OLD
 from pgbridge.bridge.lake import table_position
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import faults
-from pgbridge.bridge.runtime.errors import ApplyError, PublisherError, TargetError
+from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, PublisherError, StateError, TargetError
 from pgbridge.bridge.sync import server_check, tablesync
 from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
@@ -38,12 +43,13 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.simulation.lake import MemoryLake, MemorySession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pytest
 
     from pgbridge.bridge.lake.log.stamp import CommitStamp
+    from tests.simulation.lake import Change
     from tests.simulation.server import MemoryServer, WalTransaction
 
 NAME = "sub"
@@ -57,15 +63,73 @@ class Killed(BaseException):
     """Stands for kill -9: no error handler may catch it."""
 
 
-class _LocalTables:
-    """Flushes nothing, but says that it begins to."""
+class VirtualClock:
+    """The time, which passes when somebody looks or sleeps."""
 
-    def __init__(self, *_: object) -> None: ...
+    now_s = 1e9
 
-    def flush(self, paths: Any, begin: Callable[[], None] = lambda: None) -> None:
-        """Begin."""
-        if list(paths):
-            begin()
+    def __call__(self) -> float:
+        """Return it, in seconds."""
+        self.now_s += 1e-3
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        """Have time pass."""
+        self.now_s += duration_s
+
+
+class Task:
+    """What a thread would do: it is done once somebody waits for it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call, self._is_done = call, False
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Do it, unless it is done; a kill ends what waits, too."""
+        if not self._is_done:
+            self._is_done = True
+            try:
+                self._value = self._call()
+            except Exception as error:  # noqa: BLE001 - as a future keeps it
+                self._error = error
+
+    def exception(self) -> Exception | None:
+        """The error that ended it."""
+        self.run()
+        return self._error
+
+    def result(self) -> Any:
+        """What it returned."""
+        if (error := self.exception()) is not None:
+            raise error
+        return self._value
+
+
+class Pool:
+    """A pool of threads without threads: tasks are done one after the other, in an order of chance."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._tasks: list[Task] = []
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Task:
+        """Plan a task."""
+        self._tasks.append(task := Task(lambda: call(*arguments)))
+        return task
+
+    def wait(self, tasks: list[Task]) -> None:
+        """Have tasks done."""
+        for task in self._chance.sample(tasks, len(tasks)):
+            task.run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.wait(self._tasks)
 
 
 class _SharedFolders:
@@ -93,7 +157,14 @@ class MemoryBridge:
         self.subscription = Subscription(name=NAME, connection="", publications=("pub",), warehouse="lake")
         self.window: Callable[[], None] = lambda: None  # between the check and START_REPLICATION
         self.streaming: Callable[[], None] = lambda: None  # just after it
+        self.chance = Random(0)
+        self.full_in = 0  # the disk is full at the n-th transaction of the catalog; 0 for no such one
+        self.fails_in = 0  # the n-th flush fails
+        self.arrives_in = 0  # what is under way arrives at the n-th fault point
+        self._boots = 0
+        self._lives = False
         self._patch(patch)
+        self._patch_clock(patch)
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         lake = self.lake
@@ -102,13 +173,39 @@ class MemoryBridge:
             return lake.commits(path, latest)
 
         def commit_nothing(_: Any, path: str, __: Any, stamp: CommitStamp) -> None:
-            lake.commit(
-                path,
-                lambda rows: rows,
-                app_id=stamp.txn_app_id_in_delta,
-                version=stamp.txn_version,
-                metadata=stamp.user_metadata,
-            )
+            lake.send(lambda: _commit(lake, path, lambda rows: rows, stamp))
+
+        class LocalTables:
+            """Flushes tables of the lake."""
+
+            def __init__(self, *_: object) -> None: ...
+
+            def flush(_, paths: Any, begin: Callable[[], None] = lambda: None) -> None:  # noqa: N805 - self is the bridge
+                """Have the tables on the disk; the error is that of a disk that fails."""
+                if not (paths := list(paths)):
+                    return
+                begin()
+                self.fails_in -= 1
+                if not self.fails_in:
+                    raise StateError("a flush has failed", retry=True)
+                lake.flush(paths)
+
+        transaction = Database.transaction
+
+        @contextmanager
+        def until_full(database: Database, **options: Any) -> Iterator[Any]:
+            with transaction(database, **options) as db:
+                yield db
+                self.full_in -= self._lives
+                if not self.full_in and self._lives:
+                    raise StateError("database or disk is full", retry=True)
+
+        patch.setattr(Database, "transaction", until_full)
+        pool = Pool(self.chance)
+        for module in (applier_module, restore, tablesync):
+            patch.setattr(module, "ThreadPoolExecutor", lambda *_, **__: Pool(self.chance))
+        patch.setattr(applier_module, "wait", pool.wait)
+        patch.setattr(catalog_module, "boot_id", lambda: f"boot {self._boots}")
 
         def apply_table(session: Any, changes: TableChanges, **_: Any) -> None:
             if max(_numbers(changes)) >= UNFIT:
@@ -120,13 +217,31 @@ class MemoryBridge:
         patch.setattr(restore, "commit_nothing", commit_nothing)
         patch.setattr(restore, "written_schema", lambda _, path: True if path in lake.tables else None)
         patch.setattr(applier_module, "apply_table", apply_table)
-        patch.setattr(applier_module, "LocalTables", _LocalTables)
-        patch.setattr(stream, "LocalTables", _LocalTables)
-        patch.setattr(tablesync, "LocalTables", _LocalTables)
+        patch.setattr(applier_module, "LocalTables", LocalTables)
+        patch.setattr(stream, "LocalTables", LocalTables)
+        patch.setattr(tablesync, "LocalTables", LocalTables)
         patch.setattr(tablesync, "SharedFolders", _SharedFolders)
         patch.setattr(tablesync, "read_target_schema", lambda _, path, __: _SCHEMA if path in lake.tables else None)
         patch.setattr(manifest_table, "check_owned", lambda *_: None)  # there is one machine
         patch.setattr(server_check, "ReplicationConnection", lambda *_, **__: self.server)
+
+    def _patch_clock(self, patch: pytest.MonkeyPatch) -> None:
+        """Have time pass only when somebody looks or sleeps, and no thread begin."""
+        clock = VirtualClock()
+
+        def start(thread: threading.Thread) -> None:
+            raise AssertionError(f"a thread: {thread.name}")
+
+        patch.setattr(time, "time", clock)
+        patch.setattr(time, "monotonic", clock)
+        patch.setattr(time, "time_ns", lambda: round(clock() * 1e9))
+        patch.setattr(time, "sleep", clock.sleep)
+        patch.setattr(threading.Thread, "start", start)
+
+    def cut_power(self) -> None:
+        """The machine loses its power, and is started again."""
+        self.lake.cut_power(self.chance)
+        self._boots += 1
 
     def path(self, table: str) -> str:
         """The location of a table."""
@@ -151,6 +266,9 @@ class MemoryBridge:
 
         def reached(here: str) -> None:
             nonlocal passed
+            self.arrives_in -= 1
+            if not self.arrives_in:
+                self.lake.arrive()
             passed += here == point
             if here == point and passed == number:
                 raise Killed
@@ -158,10 +276,11 @@ class MemoryBridge:
         faults.install(reached)
         error: BaseException | None = None
         catalog = Catalog(catalog_path(self.folder))
+        self._lives = True
         try:
-            catalog.register(NAME, enabled=True)
             for _ in range(4):
                 try:
+                    catalog.register(NAME, enabled=True)
                     self._stream(catalog)
                 except Exception as caught:  # noqa: BLE001 - the daemon catches all
                     error = caught
@@ -173,6 +292,7 @@ class MemoryBridge:
         except Killed as killed:
             error = killed
         finally:
+            self._lives = False
             faults.install(lambda _: None)
             catalog.close()
         return error
@@ -269,7 +389,11 @@ class MemoryBridge:
             return batch.end_lsn
         try:
             applier.apply(batch)
+        except OutcomeUnknown:
+            raise
         except ApplyError as error:
+            if catalog.batch(NAME) is not None:
+                raise
             if len(transactions) == 1:
                 catalog.record_error(NAME, error.message, counter=None, finish_lsn=error.context.finish_lsn)
                 raise
@@ -300,16 +424,16 @@ class _Copies(TableSync):
         stamp = self._stamp(SimpleNamespace(consistent_point=lsn, timeline=timeline))  # type: ignore[arg-type]
         self._catalog.put_rel(NAME, rel := replace(rel, state="d"))
         lake: MemoryLake = self._spark.lake  # type: ignore[attr-defined]
-        lake.commit(
-            rel.path,
-            lambda _: rows[rel.name],
-            app_id=stamp.txn_app_id_in_delta,
-            version=stamp.txn_version,
-            metadata=stamp.user_metadata,
-        )
+        lake.send(lambda: _commit(lake, rel.path, lambda _: rows[rel.name], stamp))
         table_position.check_committed(self._spark, rel.path, stamp)
+        self._local.flush([rel.path])
         faults.reach("table_copied")
         self._catalog.put_rel(NAME, replace(rel, state="f", lsn=lsn, position=lsn, timeline=timeline))
+
+
+def _commit(lake: MemoryLake, path: str, change: Change, stamp: CommitStamp) -> None:
+    """Commit with a stamp."""
+    lake.commit(path, change, app_id=stamp.txn_app_id_in_delta, version=stamp.txn_version, metadata=stamp.user_metadata)
 
 
 def _numbers(changes: TableChanges) -> list[int]:

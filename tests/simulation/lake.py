@@ -1,18 +1,26 @@
-"""Delta tables in memory: their commits, with transaction versions as Delta keeps them; and a session that writes."""
+"""Delta tables in memory: their commits, with transaction versions as Delta keeps them; and a session that writes.
+
+An answer may be lost, of a commit that was made, or that is still to come. What is not flushed is lost with the power.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JNetworkError
 
 from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.stamp import USER_METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from random import Random
+
+    Change = Callable[[tuple[int, ...]], Sequence[int]]
 
 _APP_ID, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _RESTORE = re.compile(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)")
@@ -20,20 +28,32 @@ _RESTORE = re.compile(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)")
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a table: its commit's info, its rows, and the latest version of each application id."""
+    """One version of a table: its commit's info, its rows, and the latest version of each application id.
+
+    `change` makes its rows of those before.
+    """
 
     info: dict[str, Any]
     rows: tuple[int, ...]
     versions: dict[str, int]
+    change: Change = tuple
 
 
 @dataclass
 class MemoryLake:
-    """Delta tables, by path."""
+    """Delta tables, by path.
+
+    Attributes:
+        flushed: How many versions of a table are on the disk.
+        lost_in: The answer to the n-th commit from now on is lost; 0 for none.
+        is_late: That commit is not made before it `arrives`.
+    """
 
     tables: dict[str, list[Version]] = field(default_factory=dict)
-    manifests: dict[tuple[str, str], str] = field(default_factory=dict)
-    generations: dict[str, int] = field(default_factory=dict)
+    flushed: dict[str, int] = field(default_factory=dict)
+    lost_in: int = 0
+    is_late: bool = False
+    _under_way: list[Callable[[], object]] = field(default_factory=list)
 
     def rows(self, path: str) -> list[int]:
         """A table's rows, sorted."""
@@ -42,7 +62,7 @@ class MemoryLake:
     def commit(
         self,
         path: str,
-        change: Callable[[tuple[int, ...]], Sequence[int]],
+        change: Change,
         *,
         operation: str = "WRITE",
         app_id: str = "",
@@ -56,13 +76,64 @@ class MemoryLake:
         if app_id and known.get(app_id, -1) >= version:
             return False
         info = {"operation": operation, "userMetadata": metadata, "operationParameters": parameters or {}}
-        log.append(Version(info, tuple(change(log[-1].rows)), {**known, **({app_id: version} if app_id else {})}))
+        versions = {**known, **({app_id: version} if app_id else {})}
+        log.append(Version(info, tuple(change(log[-1].rows)), versions, change))
         return True
 
     def restore(self, path: str, version: int, metadata: str = "") -> None:
         """RESTORE TABLE: a commit. The application ids' versions stay as they are, as in Delta."""
-        rows = self.tables[path][version].rows
-        self.commit(path, lambda _: rows, operation="RESTORE", metadata=metadata, parameters={"version": str(version)})
+        self.commit(
+            path,
+            lambda _: self.tables[path][version].rows,
+            operation="RESTORE",
+            metadata=metadata,
+            parameters={"version": str(version)},
+        )
+
+    def send(self, commit: Callable[[], object]) -> None:
+        """Have a commit made by Spark, which may not answer."""
+        self.lost_in -= 1
+        if self.lost_in:
+            commit()
+            return
+        if self.is_late:
+            self._under_way.append(commit)
+        else:
+            commit()
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    def arrive(self) -> None:
+        """Have the commits made that nobody waits for any more."""
+        while self._under_way:
+            self._under_way.pop(0)()
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Have all versions of tables on the disk."""
+        self.flushed |= {path: len(self.tables[path]) for path in paths if path in self.tables}
+
+    def cut_power(self, chance: Random) -> None:
+        """Lose what is under way, and some of what is not on the disk: a table's last versions, or a version's rows."""
+        self.forget()
+        for path, log in list(self.tables.items()):
+            flushed = max(self.flushed.get(path, 0), 1)
+            for number in range(flushed, len(log)):
+                before, version = log[number - 1].rows, log[number]
+                rows = version.change(before)
+                if version.info["operation"] == "WRITE" and chance.random() < 0.5:
+                    rows = [row for row in rows if row in before]
+                log[number] = replace(version, rows=tuple(rows))
+            self.shorten(path, chance.randint(self.flushed.get(path, 0), len(log)))
+
+    def forget(self) -> None:
+        """End what is under way."""
+        self._under_way.clear()
+
+    def shorten(self, path: str, length: int) -> None:
+        """Take a table's last versions away; without any it does not exist."""
+        del self.tables[path][length:]
+        self.flushed[path] = min(self.flushed.get(path, 0), length)
+        if not length:
+            del self.tables[path]
 
     def commits(self, path: str, latest: int) -> list[Commit]:
         """The latest commits, the latest first."""
@@ -92,19 +163,22 @@ class MemorySession:
 
     def append(self, path: str, rows: Sequence[int]) -> None:
         """Append rows by one commit."""
-        self.lake.commit(
-            path,
-            lambda before: (*before, *rows),
-            app_id=self.conf.get(_APP_ID, ""),
-            version=int(self.conf.get(_VERSION, "0")),
-            metadata=self.conf.get(USER_METADATA, ""),
-        )
+        app_id, version = self.conf.get(_APP_ID, ""), int(self.conf.get(_VERSION, "0"))
+        change, metadata = (lambda before: (*before, *rows)), self.conf.get(USER_METADATA, "")
+        self.lake.send(lambda: self.lake.commit(path, change, app_id=app_id, version=version, metadata=metadata))
 
     def sql(self, statement: str) -> MemorySession:
         """Run a RESTORE."""
         match = _RESTORE.fullmatch(statement)
         assert match is not None, statement
-        self.lake.restore(match[1], int(match[2]), self.conf.get(USER_METADATA, ""))
+        path, metadata = match[1], self.conf.get(USER_METADATA, "")
+        seen = len(self.lake.tables[path])
+
+        def restore() -> None:
+            if len(self.lake.tables[path]) == seen:  # Delta commits it as the version after the one that it has read
+                self.lake.restore(path, int(match[2]), metadata)
+
+        self.lake.send(restore)
         return self
 
     def collect(self) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pgbridge.bridge.apply import undo
+from pgbridge.bridge.catalog import catalog
+from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.stamp import CommitStamp
 from pgbridge.bridge.sync.server_check import OwnPositions, ServerCheck
@@ -75,7 +77,25 @@ def a_restore_is_not_seen(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(History, "_walk", walk)
 
 
+def late_commits_are_not_kept_out(patch: pytest.MonkeyPatch) -> None:
+    """A Spark that did not answer may still commit."""
+    patch.setattr(restore, "fence_table", lambda *_, **__: None)
+
+
+def a_reboot_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    """After a power cut, what a log has is taken to be on the disk."""
+    patch.setattr(catalog, "boot_id", lambda: "the same")
+
+
+def nothing_is_flushed_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
+    """What is durable in the catalog may not be so in the lake."""
+    patch.setattr(MemoryLake, "flush", lambda *_: None)
+
+
 PLANTED = (
+    late_commits_are_not_kept_out,
+    a_reboot_does_not_count,
+    nothing_is_flushed_before_it_is_recorded,
     timelines_do_not_count,
     the_streams_connection_is_not_checked,
     a_batch_that_was_cut_short_is_left_as_it_is,

@@ -18,7 +18,11 @@ import pytest
 
 from pgbridge.bridge.runtime.errors import (
     ApplyError,
+    OutcomeUnknown,
     PublisherError,
+    StateError,
+    TableAhead,
+    TargetBusy,
     TargetError,
 )
 from tests.simulation.bridged import UNFIT, Killed, MemoryBridge
@@ -35,6 +39,7 @@ POINTS: Final = (
     "slot_created", "table_copied", "batch_begun", "table_begun", "table_committed", "batch_committed",
     "before_confirm", "undo_begun", "table_restored", "batch_undone",
 )  # fmt: skip
+_WAIT: Final = (PublisherError, OutcomeUnknown, StateError, TargetBusy)
 _MOST_LIVES: Final = 6
 """A subscription is well after so many, if nothing more happens to it."""
 
@@ -95,7 +100,27 @@ class Simulation:
 
     def kill(self, number: int) -> None:
         """A life that is killed, if it comes there."""
-        self._end(self._live(POINTS[number % len(POINTS)], 1 + number // len(POINTS) % 3), number)
+        self._end(self._live(POINTS[number % len(POINTS)], 1 + number // len(POINTS) % 3, number), number)
+
+    def cut_power(self, number: int) -> None:
+        """A life that ends with the power, if it comes there; then with it."""
+        error = self._live(POINTS[number % len(POINTS)], 1 + number // len(POINTS) % 3, chance=number)
+        self.bridge.cut_power()
+        self._end(error, number)
+
+    def lose_answer(self, number: int) -> None:
+        """Spark does not answer one of the next commits; it may make it later."""
+        lake = self.bridge.lake
+        lake.lost_in, lake.is_late = 1 + number % 6, bool(number // 6 % 2)
+        self.bridge.arrives_in = lake.lost_in + number // 12 % 20
+
+    def fill_disk(self, number: int) -> None:
+        """The disk is full for a moment."""
+        self.bridge.full_in = 1 + number % 12
+
+    def fail_flush(self, number: int) -> None:
+        """A flush fails."""
+        self.bridge.fails_in = 1 + number % 3
 
     def batch_size(self, number: int) -> None:
         """Batches of another size."""
@@ -132,8 +157,9 @@ class Simulation:
     def put_back_server(self, number: int) -> None:
         """The server of before, on the same timeline: it is met before it has written as much again.
 
-        Afterwards nothing could tell it from the one that it was.
+        Afterwards nothing could tell it from the one that it was: nor whether a backup is of that one.
         """
+        self._put_back, self._lengths = None, {}
         self.server.become(self._standby, promoted=False)
         self.server.in_recovery = False
         if not self._is_alive:
@@ -153,10 +179,11 @@ class Simulation:
             self._put_back()
 
     def put_back_tables(self, number: int) -> None:
-        """Tables of before, some or all."""
+        """Tables of before, some or all; nothing of Spark is alive then."""
+        self.bridge.lake.forget()
         for i, (path, length) in enumerate(sorted(self._lengths.items())):
             if (number % 7 + 1) >> i & 1 and path in self.bridge.lake.tables:
-                del self.bridge.lake.tables[path][length:]
+                self.bridge.lake.shorten(path, length)
 
     def restore_by_hand(self, number: int) -> None:
         """RESTORE TABLE to an earlier version: of the table's last copy, and of what was not taken back since.
@@ -219,8 +246,9 @@ class Simulation:
 
     # --- ends of lives ------------------------------------------------------------------------------------------------
 
-    def _live(self, point: str = "", passing: int = 1) -> BaseException | None:
+    def _live(self, point: str = "", passing: int = 1, chance: int = 0) -> BaseException | None:
         self._is_alive = True
+        self.bridge.chance.seed(chance)
         try:
             return self.bridge.live(point, passing)
         finally:
@@ -233,11 +261,14 @@ class Simulation:
             Violation: It is not so.
         """
         self.bridge.window = self.bridge.streaming = lambda: None
+        self.bridge.full_in = self.bridge.fails_in = self.bridge.lake.lost_in = 0
         self.server.in_recovery = False
         for _ in range(_MOST_LIVES + 2 * len(self._unfit)):
             error = self._live()
             if error is None:
                 self._compare()
+                self.bridge.lake.arrive()
+                self._compare()  # also with what comes late
                 return
             self._end(error, 0)
         raise Violation(f"it is not well after {_MOST_LIVES} lives: {error!r}")
@@ -253,8 +284,8 @@ class Simulation:
             error = killed if not isinstance(killed, Killed) else self._live()
             self._take_out(finish_lsn)
             self._end(error, number)
-        elif isinstance(error, PublisherError) and error.retry:
-            pass  # a standby that lags: it is waited for
+        elif isinstance(error, TableAhead) or (isinstance(error, _WAIT) and error.retry):
+            pass  # it is copied afresh at the next try; or a standby that lags, a full disk: it is waited for
         elif isinstance(error, PublisherError | TargetError):
             if not error.hint or not ("durable" in error.message or "lost" in error.message):
                 raise Violation(f"an error that does not say what is lost, or what to do: {error!r}")
@@ -278,6 +309,7 @@ WEIGHTS: Final = {
     "insert": 12, "insert_unfit": 1, "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
     "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
+    "cut_power": 3, "lose_answer": 3, "fill_disk": 2, "fail_flush": 1,
 }  # fmt: skip
 """The steps, and how often each comes."""
 
