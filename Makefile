@@ -2,7 +2,8 @@
 # It wants Python 3.11+, Java 17, 21 or 25, and the network once, for pip and for Spark's packages.
 #
 #   make demo                              the main job on a private PostgreSQL, shown live and proved at the end
-#   make test                              lint, types, tests
+#   make test                              lint, types, tests: some ten minutes on two cores
+#   make test-all                          the same with the tests that take long (tests/nightly.txt): half an hour
 #   make test-fast                         the tests that need neither a server nor Spark: under a minute, no lint
 #   make test PYTEST_ARGS='-k slot -x'     some of the tests
 #   make test-source SPARK=4.1.4           the data source beside another Spark, in a virtual environment of its own
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help docs demo test test-fast test-source coverage soak bench fuzz lint format clean
+.PHONY: help docs demo test test-all test-fast test-source coverage soak bench fuzz lint format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +39,9 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@$(MAKE) --no-print-directory lint & lint=$$!; \
 	  $(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS); tests=$$?; wait $$lint && exit $$tests
+
+test-all:
+	@$(MAKE) --no-print-directory test PYTEST_ARGS='--all $(PYTEST_ARGS)'
 
 # In one process it takes half as long again: the tests wait, for threads and processes, more than they compute.
 test-fast: $(VENV)/.test
@@ -54,7 +58,7 @@ test-source:
 # Apart from `test`, which it would slow down. Data of an earlier run would count, so they go first.
 coverage: $(VENV)/.test
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/coverage run -m pytest --all -n 2 --dist loadfile $(PYTEST_ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -90,6 +94,7 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/p
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,$*]'
 	@[ '$*' = fuzz ] || echo 'Spark fetches its jars, and archives the classes that it loads.'
 	@[ '$*' = fuzz ] || $(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
+	@[ '$*' != test ] || $(BIN)/pgbridge prepare --config tests/prepared.toml || echo 'The tests fetch those of S3.'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

@@ -1,5 +1,7 @@
 """The order of the tests, and which of them: `--fast` those that need neither a server nor Spark, `--no-spark` more.
 
+A run of all folders leaves out what nightly.txt lists, unless it has `--all`; a run of some runs all that they have.
+
 A test's fixtures say what it needs, so there is no list of files to keep. A test that starts a server of its own, in
 this process or in another, names the fixture `private_server` or `starts_server`.
 """
@@ -12,6 +14,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 import pytest
+
+from tests.nightly import nightly
 
 SPARK_FIXTURES: Final = frozenset({"spark", "cluster", "connect_server"})
 # `postgresql` asks for its server at run time, unseen by collection
@@ -26,36 +30,13 @@ LONGEST: Final = frozenset(
     f"tests/{name}.py"
     for name in (
         "bridge/apply/test_applier",
-        "bridge/apply/test_maintenance_spark",
-        "bridge/lake/commit/test_restore",
-        "bridge/lake/commit/test_execute",
-        "bridge/lake/commit/test_replace",
-        "bridge/service/test_daemon",
-        "bridge/service/test_daemon_commands",
         "bridge/service/test_daemon_monitor",
-        "bridge/service/test_daemon_reload",
-        "bridge/service/test_subscriber",
         "bridge/source/test_data_source",
-        "bridge/snapshots/test_snapshot",
-        "bridge/sync/test_tablesync",
         "bridge/verify/test_verification",
         "faults/test_apply",
-        "faults/test_connect",
-        "faults/test_positions",
         "faults/test_promotion",
-        "faults/test_runbook",
-        "faults/test_s3",
-        "oracle/test_catalog",
-        "oracle/test_catalog_events",
-        "oracle/test_changelog_and_history",
         "oracle/test_documentation",
-        "oracle/test_own_columns",
-        "oracle/test_replica_identity",
-        "oracle/test_skip",
-        "oracle/test_table_layout",
-        "oracle/test_unrepresentable",
-        "test_passwords",
-        "test_wheel",
+        "simulation/test_seeds",
     )
 )
 """Files that take longest, a quarter to three quarters of a minute each."""
@@ -64,6 +45,7 @@ LONGEST: Final = frozenset(
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this plugin, and that of `tests/oracle`."""
     parser.addoption("--fast", action="store_true", help="only tests that need neither a PostgreSQL server nor Spark")
+    parser.addoption("--all", action="store_true", help="also the tests of nightly.txt, in a run of all folders")
     parser.addoption("--no-spark", action="store_true", help="only tests that need no Spark")
     parser.addoption(
         "--every-way",
@@ -95,8 +77,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mix(items)
     ranks = {0} if config.getoption("fast") else {0, 1} if config.getoption("no_spark") else {0, 1, 2}
     ranks &= {2} if config.getoption("every_way") else ranks
-    config.hook.pytest_deselected(items=[item for item in items if rank(item) not in ranks])
-    items[:] = [item for item in items if rank(item) in ranks]
+    left_out = set() if config.getoption("all") or not is_whole(config) else nightly_of(items)
+    chosen = [item for item in items if rank(item) in ranks and item not in left_out]
+    config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
+    items[:] = chosen
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether a run is of all folders: the controller's arguments are also those of its processes."""
+    return bool([str(argument) for argument in config.args] == config.getini("testpaths"))
+
+
+def nightly_of(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Those that are left to `make test-all`: of several cases of a test, all but the first."""
+    slow = nightly()
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name = item.nodeid.partition("[")[0].removeprefix("tests/")
+        if name in slow and item.get_closest_marker("soak") is None:
+            cases.setdefault(name, []).append(item)
+    return {item for of_one in cases.values() for item in of_one[len(of_one) > 1 :]}
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,7 @@
 
 One runs the subscription (`bridge.service.subscriber`); the other copies tables that were added, and brings them up to
 it (`bridge.sync.tablesync_worker`). Each has a slot, an origin and a stream of its own, and is the control of its
-stream (`bridge.apply.worker.Control`). What is counted, and when a worker gives up, each decides for itself.
+stream (`bridge.apply.context.Control`). What is counted, and when a worker gives up, each decides for itself.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ class MemoryLake:
     """
 
     tables: dict[str, list[Version]] = field(default_factory=dict)
+    manifests: dict[tuple[str, str], str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
     flushed: dict[str, int] = field(default_factory=dict)
     lost_in: int = 0
     is_late: bool = False
