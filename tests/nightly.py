@@ -16,7 +16,7 @@ from typing import Final
 
 LIST: Final = Path(__file__).with_name("nightly.txt")
 
-MOST_S: Final = 6.0
+MOST_S: Final = 4.0
 """What a test may take, of one of three processes on two cores, to be in each run."""
 
 EACH_RUN: Final = frozenset(
