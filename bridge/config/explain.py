@@ -72,7 +72,10 @@ def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[s
         case "value_error":
             fault = error["msg"].removeprefix("Value error, ")
         case name if name in _TYPES:
-            fault = f"must be {_TYPES[name]}, not {_harmless(error['input'], table=_TYPES[name] == 'a table')}"
+            is_table = _TYPES[name] == "a table"
+            fault = f"must be {_TYPES[name]}, not {_harmless(error['input'], table=is_table)}"
+            if is_table and location[0] == "subscription" and len(location) <= len(("subscription", "NAME")):
+                fault += "; each subscription is a table [subscription.NAME]"
         case _:
             fault = f"{error['msg'].replace('Input should', 'must')}, not {toml(error['input'])}"
     return f"{key}: {fault}"

@@ -302,6 +302,49 @@ class Heartbeat:
         return beat_too
 
 
+class Ticker:
+    """Calls functions again and again, from one thread, which there is while there are any.
+
+    One that takes long holds up the others. One that raises an error is called no more.
+    """
+
+    def __init__(self, interval_s: float, name: str) -> None:
+        self._interval_s, self._name = interval_s, name
+        self._calls: set[Callable[[], object]] = set()
+        self._is_running = False
+        self._lock, self._calling = threading.Lock(), threading.Lock()
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Call a function from now on."""
+        with self._lock:
+            self._calls.add(call)
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def remove(self, call: Callable[[], object]) -> None:
+        """Call it no more; waits for the end of the call under way, also of another function."""
+        self._calls.discard(call)
+        with self._calling:
+            pass
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._interval_s)
+            with self._lock:
+                calls = [*self._calls]
+                self._is_running = bool(calls)
+            if not calls:
+                return
+            for call in calls:
+                with self._calling:
+                    try:
+                        if call in self._calls:
+                            call()
+                    except Exception:  # noqa: BLE001 - whoever it belongs to meets it, too
+                        self._calls.discard(call)
+
+
 _INTERVAL_S: Final = 10.0
 _OLD_S: Final = 3 * _INTERVAL_S
 

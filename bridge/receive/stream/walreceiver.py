@@ -2,7 +2,7 @@
 
 The thread owns the connection, so status updates are sent on time while the applier works. Messages are handled as
 arrays, as many at a time as have arrived. Its priority is low, and it writes spool files, so on a loaded machine it may
-be late: a second thread, which only looks at the clock, then sends the status update.
+be late: a thread of the process, which only looks at the clock, then sends the status update.
 
 Source: the documentation's "Streaming Replication Protocol"; `LogicalRepApplyLoop` and `send_feedback` in worker.c.
 """
@@ -14,7 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import psycopg
@@ -83,6 +83,8 @@ class WalReceiverTimeout:
 STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
 pg_replication_slots up to date for monitoring, and costs 34 bytes."""
+
+_CLOCK: Final = threads.Ticker(STATUS_INTERVAL_S, "status of streams")
 
 _LAST_WORDS_S = 0.5
 _END_S = 3.0
@@ -161,7 +163,6 @@ class WalReceiver:
         self._subscription = owner_of(application_name)
         self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
-        self._clock = threading.Thread(target=self._watch_clock, name=f"status of {stream.slot_name}", daemon=True)
 
     def start(
         self,
@@ -185,16 +186,16 @@ class WalReceiver:
         except psycopg.Error as error:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
         admitted()
-        self._clock.start()
         self._thread.start()
+        _CLOCK.add(self._send_status_if_late)
 
     def stop(self) -> None:
         """Send a last status update, end the stream, and wait for the thread."""
         self._stop.set()
         self._copy_both.wake()
-        for thread in (self._thread, self._clock):
-            if thread.ident is not None:
-                thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
+        _CLOCK.remove(self._send_status_if_late)
         self._copy_both.close()
         self.replication.close()
 
@@ -364,15 +365,10 @@ class WalReceiver:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:
             self._send_status()
 
-    def _watch_clock(self) -> None:
+    def _send_status_if_late(self) -> None:
         """Send what the receiving thread should have sent a moment ago: a walsender that hears nothing ends."""
-        while not self._stop.wait(STATUS_INTERVAL_S):
-            if time.monotonic() < self._status_due_s + STATUS_INTERVAL_S / 4 or not self._thread.is_alive():
-                continue
-            try:
-                self._send_status()
-            except (psycopg.Error, OSError):  # the receiving thread meets it, too, and says so
-                return
+        if time.monotonic() >= self._status_due_s + STATUS_INTERVAL_S / 4 and self._thread.is_alive():
+            self._send_status()
 
     def _send_status(self) -> None:
         """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""

@@ -11,6 +11,7 @@ from pgbridge.bridge.config.explain import MOVED
 from pgbridge.bridge.runtime.errors import ConfigError
 from tests.bridge.configurations import DEFAULTS, SHOP, with_key
 
+EACH = "; each subscription is a table [subscription.NAME]"
 SECRET = "s3cr3t"
 
 
@@ -197,8 +198,8 @@ def test_wrong_type_or_range(refused, key, value, wanted):
         ("[spark]\nmaster = 5" + SHOP, "spark.master: must be a string, not 5"),
         ("spark = 1" + SHOP, "spark: must be a table, not 1"),
         ("[spark]\nconf = 1" + SHOP, "spark.conf: must be a table, not 1"),
-        ("subscription = 5", "subscription: must be a table, not 5"),
-        ("[subscription]\nshop = 5", "subscription.shop: must be a table, not 5"),
+        ("subscription = 5", f"subscription: must be a table, not 5{EACH}"),
+        ("[subscription]\nshop = 5", f"subscription.shop: must be a table, not 5{EACH}"),
         (SHOP.replace('"host=db dbname=shop"', "7"), "subscription.shop.connection: must be a string, not 7"),
         (SHOP.replace('"./lake"', "[]"), "subscription.shop.warehouse: must be a string, not []"),
         (SHOP.replace('"./lake"', '""'), "subscription.shop.warehouse: must be a folder or a URI, not empty"),
@@ -211,7 +212,10 @@ def test_wrong_shape(refused, text, line):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (f'[subscription]\nconnection = "password={SECRET}"', "subscription.connection: must be a table, not a string"),
+        (
+            f'[subscription]\nconnection = "password={SECRET}"',
+            f"subscription.connection: must be a table, not a string{EACH}",
+        ),
         (SHOP.replace('"host=db dbname=shop"', f'["password={SECRET}"]'), "must be a string, not an array"),
         (SHOP.replace('"host=db dbname=shop"', f'{{ password = "{SECRET}" }}'), "must be a string, not a table"),
         (SHOP.replace('"host=db dbname=shop"', f'"host=db" password = "{SECRET}"'), "is not valid TOML"),
