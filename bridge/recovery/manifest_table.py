@@ -63,6 +63,8 @@ _TABLE: Final = own_table.OwnTable(
 )
 _KEPT: Final = 20
 """So many changes may be in the table before earlier ones are removed."""
+_COMMIT_DELAY_S: Final = 1.0
+"""How long a document waits for those of other subscriptions: hundreds begin within minutes."""
 _VACUUM_EVERY: Final = 10 * _KEPT
 """After so many changes, files that readers had a week to leave are removed: a second's work, before a confirmation."""
 
@@ -105,7 +107,7 @@ class ManifestTable:
     _local: tuple[SparkSession, LocalTables] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._together = Together(self._append)
+        self._together = Together(self._append, delay_s=_COMMIT_DELAY_S)
 
     def append(self, spark: SparkSession, origin: str, slot_name: str, due: manifest.Due) -> Last:
         """Append a document, with a number that is higher than all before, and flush it.

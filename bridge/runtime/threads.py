@@ -155,7 +155,7 @@ class Together(Generic[T, R]):
 
     Args:
         work: Does what was asked for; gives an answer for each, in their order.
-        delay_s: How long a call waits for others to ask, if the one before was for several. One alone never waits.
+        delay_s: How long after another thread's call one begins at the earliest: more may ask. One alone never waits.
     """
 
     def __init__(self, work: Callable[[list[T]], list[R]], *, delay_s: float = 0.0) -> None:
@@ -163,7 +163,7 @@ class Together(Generic[T, R]):
         self._waiting: list[_Asked[T, R]] = []
         self._lock = threading.Lock()  # of `_waiting`
         self._turn = threading.Lock()
-        self._several = False
+        self._last_by, self._ended_s = threading.get_ident(), 0.0
 
     def do(self, item: T) -> R:
         """Have it done; returns its answer.
@@ -180,17 +180,18 @@ class Together(Generic[T, R]):
         return mine.answers[0]
 
     def _do_all(self, mine: _Asked[T, R]) -> None:
-        if self._several:
-            time.sleep(self._delay_s)
+        if self._last_by != threading.get_ident():
+            time.sleep(max(0.0, self._ended_s + self._delay_s - time.monotonic()))
         with self._lock:
             group, self._waiting = self._waiting, []
-        self._several = len(group) > 1
         try:
             answers = self._work([asked.item for asked in group])
         except BaseException:
             with self._lock:
                 self._waiting = [asked for asked in group if asked is not mine] + self._waiting
             raise
+        finally:
+            self._last_by, self._ended_s = threading.get_ident(), time.monotonic()
         for asked, answer in zip(group, answers, strict=True):
             asked.answers.append(answer)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
 from pgbridge.bridge.catalog import catalog
 from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.runtime import threads
 from pgbridge.bridge.runtime.errors import StateError
 from pgbridge.bridge.runtime.threads import Together
 from pgbridge.protocol.lsn import Lsn
@@ -57,6 +59,18 @@ def test_those_that_wait_share_a_call():
     with ThreadPoolExecutor(40) as pool:
         assert [future.result(30) for future in ask_all(gate, pool)] == [2 * item for item in range(40)]
     assert gate.calls == 2
+
+
+def test_only_a_call_after_another_threads_waits_for_more(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: 1000.0, sleep=slept.append))
+    together: Together[int, int] = Together(lambda group: group, delay_s=2.0)
+    assert [together.do(1), together.do(2)] == [1, 2]
+    assert slept == []
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(together.do, 3).result(30) == 3
+        assert pool.submit(together.do, 4).result(30) == 4
+    assert slept == [2.0]
 
 
 def test_an_error_is_raised_once_and_the_others_are_done():
