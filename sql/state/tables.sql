@@ -306,3 +306,5 @@ ALTER TABLE refresh ADD COLUMN joins INTEGER NOT NULL DEFAULT 0;
 -- version 25
 ALTER TABLE subscription_rel ADD COLUMN shape TEXT;  -- JSON: what its Delta table has in place of the columns
 UPDATE subscription_rel SET shape = '{"masks": {}, "names": {}}';
+
+-- version 26: the views of triggers.sql
