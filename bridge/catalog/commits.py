@@ -93,7 +93,9 @@ def oldest_s(catalog: Transactions, subscription: str) -> float | None:
 def join_again(catalog: Transactions, subscription: str) -> None:
     """Record all tables that follow the stream as joined now: the table of commits was lost."""
     with catalog.transaction() as db:
-        db.execute("INSERT INTO membership SELECT * FROM membership WHERE subscription = ?", (subscription,))
+        db.execute(
+            "INSERT INTO commit_membership SELECT * FROM commit_membership WHERE subscription = ?", (subscription,)
+        )
 
 
 def leave(catalog: Transactions, subscription: str, tables: Sequence[tuple[str, str, str]]) -> None:

@@ -44,7 +44,8 @@ def migrate(db: sqlite3.Connection) -> None:
         raise StateError(f"the state catalog was written before pgbridge 0.1.0 (schema {version})")
     if version == SCHEMA_VERSION:
         return
-    for kind, name in db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall():
+    made = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY type"  # a view has triggers
+    for kind, name in db.execute(made).fetchall():
         db.execute(f'DROP {kind} "{name}"')
     for since, step in STEPS.items():
         for statement in statements(step) if version < since else ():

@@ -74,7 +74,7 @@ def explain(error: ErrorDetails, location: Sequence[str], known_keys: Sequence[s
         case name if name in _TYPES:
             is_table = _TYPES[name] == "a table"
             fault = f"must be {_TYPES[name]}, not {_harmless(error['input'], table=is_table)}"
-            if is_table and location[0] == "subscription" and len(location) <= len(("subscription", "NAME")):
+            if is_table and location[0] == "subscription" and not location[2:]:
                 fault += "; each subscription is a table [subscription.NAME]"
         case _:
             fault = f"{error['msg'].replace('Input should', 'must')}, not {toml(error['input'])}"

@@ -63,8 +63,9 @@ _TABLE: Final = own_table.OwnTable(
 )
 _KEPT: Final = 20
 """So many changes may be in the table before earlier ones are removed."""
-_COMMIT_DELAY_S: Final = 1.0
-"""How long a document waits for those of other subscriptions: hundreds begin within minutes."""
+_FIRST: Final = 3
+_BEGINS_AFTER_S: Final = 1.0
+"""How long after a commit of others a subscription's first documents are written: hundreds begin within minutes."""
 _VACUUM_EVERY: Final = 10 * _KEPT
 """After so many changes, files that readers had a week to leave are removed: a second's work, before a confirmation."""
 
@@ -101,13 +102,14 @@ class ManifestTable:
     path: str
     _last: dict[str, Last] = field(init=False, default_factory=dict)  # by origin
     _version: int | None = field(init=False, default=None)  # of which they were read
+    _last_origins: frozenset[str] = field(init=False, default=frozenset())  # of the last call's documents
     _together: Together[_Entry, Last] = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)  # of both
     _locks: dict[str, threading.Lock] = field(init=False, default_factory=dict)
     _local: tuple[SparkSession, LocalTables] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._together = Together(self._append, delay_s=_COMMIT_DELAY_S)
+        self._together = Together(self._append)
 
     def append(self, spark: SparkSession, origin: str, slot_name: str, due: manifest.Due) -> Last:
         """Append a document, with a number that is higher than all before, and flush it.
@@ -121,7 +123,10 @@ class ManifestTable:
             StateError: It cannot be flushed.
             PySparkException: Spark cannot commit.
         """
-        return self._together.do(_Entry(spark, origin, slot_name, due))
+        number = self._last.get(origin, NO_ROW).number - (due.generation << GENERATION_BITS)
+        begins_with_others = number < _FIRST and not self._last_origins <= {origin}
+        after_s = _BEGINS_AFTER_S if begins_with_others else 0.0
+        return self._together.do(_Entry(spark, origin, slot_name, due), after_s=after_s)
 
     def _append(self, entries: list[_Entry]) -> list[Last]:
         spark = entries[0].spark
@@ -139,6 +144,7 @@ class ManifestTable:
                 if row["number"] % _KEPT == 0:
                     self._prune(spark, row["origin"], row["number"])
             self._read(spark)  # whoever claims an origin from here on sees its document
+            self._last_origins = frozenset(entry.origin for entry in entries)
             return [self._last.get(entry.origin, NO_ROW) for entry in entries]
 
     def claim(self, spark: SparkSession, origin: str, slot_name: str) -> int:

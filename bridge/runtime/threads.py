@@ -155,7 +155,7 @@ class Together(Generic[T, R]):
 
     Args:
         work: Does what was asked for; gives an answer for each, in their order.
-        delay_s: How long after another thread's call one begins at the earliest: more may ask. One alone never waits.
+        delay_s: How long a call waits for others to ask, if the one before was for several. One alone never waits.
     """
 
     def __init__(self, work: Callable[[list[T]], list[R]], *, delay_s: float = 0.0) -> None:
@@ -163,10 +163,14 @@ class Together(Generic[T, R]):
         self._waiting: list[_Asked[T, R]] = []
         self._lock = threading.Lock()  # of `_waiting`
         self._turn = threading.Lock()
-        self._last_by, self._ended_s = threading.get_ident(), 0.0
+        self._several, self._ended_s = False, -math.inf
 
-    def do(self, item: T) -> R:
+    def do(self, item: T, *, after_s: float = 0.0) -> R:
         """Have it done; returns its answer.
+
+        Args:
+            after_s: Of an item that has time: how long after the last call the next one may begin for it. Meanwhile it
+                goes with what others ask for.
 
         Raises:
             Exception: As from `work`. Others that waited are not affected: they try by themselves.
@@ -174,24 +178,25 @@ class Together(Generic[T, R]):
         mine: _Asked[T, R] = _Asked(item)
         with self._lock:
             self._waiting.append(mine)
+        time.sleep(max(0.0, self._ended_s + after_s - time.monotonic()))
         with self._turn:
             if not mine.answers:
                 self._do_all(mine)
         return mine.answers[0]
 
     def _do_all(self, mine: _Asked[T, R]) -> None:
-        if self._last_by != threading.get_ident():
-            time.sleep(max(0.0, self._ended_s + self._delay_s - time.monotonic()))
+        if self._several:
+            time.sleep(self._delay_s)
         with self._lock:
             group, self._waiting = self._waiting, []
+        self._several = len(group) > 1
         try:
             answers = self._work([asked.item for asked in group])
         except BaseException:
             with self._lock:
                 self._waiting = [asked for asked in group if asked is not mine] + self._waiting
             raise
-        finally:
-            self._last_by, self._ended_s = threading.get_ident(), time.monotonic()
+        self._ended_s = time.monotonic()
         for asked, answer in zip(group, answers, strict=True):
             asked.answers.append(answer)
 
@@ -227,8 +232,8 @@ class Turns:
             self._due_s[turn] = time.monotonic() + first_s
             self._changed.notify_all()
             if not self._runs:
-                self._runs = True
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                self._runs = True
 
     def within(self, turn: Callable[[], float], seconds: float) -> None:
         """Have a turn that has begun, and not ended, come that soon."""
@@ -301,49 +306,6 @@ class Heartbeat:
             return stopping()
 
         return beat_too
-
-
-class Ticker:
-    """Calls functions again and again, from one thread, which there is while there are any.
-
-    One that takes long holds up the others. One that raises an error is called no more.
-    """
-
-    def __init__(self, interval_s: float, name: str) -> None:
-        self._interval_s, self._name = interval_s, name
-        self._calls: set[Callable[[], object]] = set()
-        self._is_running = False
-        self._lock, self._calling = threading.Lock(), threading.Lock()
-
-    def add(self, call: Callable[[], object]) -> None:
-        """Call a function from now on."""
-        with self._lock:
-            self._calls.add(call)
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
-
-    def remove(self, call: Callable[[], object]) -> None:
-        """Call it no more; waits for the end of the call under way, also of another function."""
-        self._calls.discard(call)
-        with self._calling:
-            pass
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(self._interval_s)
-            with self._lock:
-                calls = [*self._calls]
-                self._is_running = bool(calls)
-            if not calls:
-                return
-            for call in calls:
-                with self._calling:
-                    try:
-                        if call in self._calls:
-                            call()
-                    except Exception:  # noqa: BLE001 - whoever it belongs to meets it, too
-                        self._calls.discard(call)
 
 
 _INTERVAL_S: Final = 10.0

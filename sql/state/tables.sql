@@ -163,9 +163,9 @@ CREATE TABLE commit_record (             -- what <warehouse>/pgbridge/commits do
 ) STRICT;
 
 INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
-SELECT r.subscription, 'joined', o.remote_lsn, max(o.remote_lsn, r.lsn),
+SELECT r.subscription, 'joined', coalesce(o.remote_lsn, 0), max(coalesce(o.remote_lsn, 0), r.lsn),
        json_array(json_array(r.namespace, r.name, r.path)), (julianday('now') - 2440587.5) * 86400.0
-  FROM subscription_rel r JOIN origin o USING (subscription)
+  FROM subscription_rel r LEFT JOIN origin o USING (subscription)
  WHERE r.state IN ('s','r') AND instr(r.subscription, ':') = 0;
 
 -- version 17

@@ -6,10 +6,10 @@ CREATE VIEW following AS
 SELECT * FROM subscription_rel WHERE state IN ('s','r') AND waits IS NULL AND instr(subscription, ':') = 0;
 
 -- What is inserted here becomes a commit_record. Of what joins, `lsn` is up to where it has everything.
-CREATE VIEW membership (kind, subscription, lsn, namespace, name, path) AS
+CREATE VIEW commit_membership (kind, subscription, lsn, namespace, name, path) AS
 SELECT 'joined', subscription, lsn, namespace, name, path FROM following;
 
-CREATE TRIGGER membership_changes INSTEAD OF INSERT ON membership
+CREATE TRIGGER commit_membership_changes INSTEAD OF INSERT ON commit_membership
 BEGIN
   INSERT INTO commit_record (subscription, kind, start_lsn, end_lsn, tables, recorded)
   SELECT NEW.subscription, NEW.kind, origin_lsn, max(origin_lsn, NEW.lsn),
@@ -22,7 +22,7 @@ WHEN NEW.state IN ('s','r') AND NEW.waits IS NULL AND instr(NEW.subscription, ':
      AND NOT EXISTS (SELECT 1 FROM following f WHERE f.subscription = NEW.subscription
                         AND f.namespace = NEW.namespace AND f.name = NEW.name)
 BEGIN
-  INSERT INTO membership VALUES ('joined', NEW.subscription, NEW.lsn, NEW.namespace, NEW.name, NEW.path);
+  INSERT INTO commit_membership VALUES ('joined', NEW.subscription, NEW.lsn, NEW.namespace, NEW.name, NEW.path);
 END;
 
 CREATE TRIGGER rel_replaced BEFORE INSERT ON subscription_rel
@@ -30,19 +30,19 @@ WHEN NOT (NEW.state IN ('s','r') AND NEW.waits IS NULL AND instr(NEW.subscriptio
      AND EXISTS (SELECT 1 FROM following f WHERE f.subscription = NEW.subscription
                     AND f.namespace = NEW.namespace AND f.name = NEW.name)
 BEGIN
-  INSERT INTO membership VALUES ('left', NEW.subscription, 0, NEW.namespace, NEW.name, NEW.path);
+  INSERT INTO commit_membership VALUES ('left', NEW.subscription, 0, NEW.namespace, NEW.name, NEW.path);
 END;
 
 CREATE TRIGGER rel_deleted BEFORE DELETE ON subscription_rel
 WHEN OLD.state IN ('s','r') AND OLD.waits IS NULL AND instr(OLD.subscription, ':') = 0
 BEGIN
-  INSERT INTO membership VALUES ('left', OLD.subscription, 0, OLD.namespace, OLD.name, OLD.path);
+  INSERT INTO commit_membership VALUES ('left', OLD.subscription, 0, OLD.namespace, OLD.name, OLD.path);
 END;
 
 CREATE TRIGGER rel_waits AFTER UPDATE OF waits ON subscription_rel
 WHEN OLD.state IN ('s','r') AND OLD.waits IS NULL AND instr(OLD.subscription, ':') = 0 AND NEW.waits IS NOT NULL
 BEGIN
-  INSERT INTO membership VALUES ('left', OLD.subscription, 0, OLD.namespace, OLD.name, OLD.path);
+  INSERT INTO commit_membership VALUES ('left', OLD.subscription, 0, OLD.namespace, OLD.name, OLD.path);
 END;
 
 -- The manifest of a subscription counts its changes; `bridge.catalog.manifest` has the triggers of the other tables.

@@ -21,6 +21,7 @@ import psycopg
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.receive.connection import follow_encoding, translated
+from pgbridge.bridge.receive.readiness import writable
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.copy_both import StreamEnded, copy_both
 from pgbridge.bridge.runtime import errors, faults, threads
@@ -84,8 +85,7 @@ STATUS_INTERVAL_S = 1.0
 """The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
 pg_replication_slots up to date for monitoring, and costs 34 bytes."""
 
-_CLOCK: Final = threads.Ticker(STATUS_INTERVAL_S, "status of streams")
-
+_LATE: Final = threads.Turns("late status updates", rest=0)
 _LAST_WORDS_S = 0.5
 _END_S = 3.0
 """How long the server has to end the stream: within a transaction it reads nothing, and a large one takes minutes."""
@@ -187,7 +187,7 @@ class WalReceiver:
             raise translated(error, f'cannot stream from replication slot "{self._stream.slot_name}"') from error
         admitted()
         self._thread.start()
-        _CLOCK.add(self._send_status_if_late)
+        _LATE.begin(self._send_status_if_late, STATUS_INTERVAL_S)
 
     def stop(self) -> None:
         """Send a last status update, end the stream, and wait for the thread."""
@@ -195,7 +195,7 @@ class WalReceiver:
         self._copy_both.wake()
         if self._thread.ident is not None:
             self._thread.join()
-        _CLOCK.remove(self._send_status_if_late)
+        _LATE.end(self._send_status_if_late)
         self._copy_both.close()
         self.replication.close()
 
@@ -365,10 +365,19 @@ class WalReceiver:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:
             self._send_status()
 
-    def _send_status_if_late(self) -> None:
-        """Send what the receiving thread should have sent a moment ago: a walsender that hears nothing ends."""
-        if time.monotonic() >= self._status_due_s + STATUS_INTERVAL_S / 4 and self._thread.is_alive():
-            self._send_status()
+    def _send_status_if_late(self) -> float:
+        """Send what the receiving thread should have sent a moment ago: a walsender that hears nothing ends.
+
+        It is for all streams, one after the other, so it waits for nothing. Returns when it is due again, in seconds.
+        """
+        late = time.monotonic() >= self._status_due_s + STATUS_INTERVAL_S / 4
+        if late and self._thread.is_alive() and not self._stop.is_set() and self._sending.acquire(blocking=False):
+            try:
+                if writable(self.replication.connection.fileno(), 0.0):
+                    self._send_status_alone()
+            finally:
+                self._sending.release()
+        return STATUS_INTERVAL_S - time.monotonic() % STATUS_INTERVAL_S
 
     def _send_status(self) -> None:
         """Send a status update: write_lsn is what was received; flush_lsn and apply_lsn are what is durable."""

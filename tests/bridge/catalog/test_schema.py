@@ -109,5 +109,18 @@ def test_triggers_are_made_anew(tmp_path):
         assert len(triggers(db)) > 20
 
 
+def test_a_catalog_of_the_version_before_with_its_triggers(tmp_path):
+    """As this code writes it, views with triggers included."""
+    path = tmp_path / "catalog.sqlite"
+    Catalog(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        before = triggers(db)
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+    Catalog(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert triggers(db) == before
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
 def triggers(db):
     return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall())

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from pgbridge.bridge.runtime.threads import Background, Latest, Ticker
+from pgbridge.bridge.runtime.threads import Background, Latest
 
 
 def nice() -> int:
@@ -90,45 +90,3 @@ def test_it_asks_until_it_is_closed():
     latest._thread.join(10)
     assert not latest._thread.is_alive()
     assert latest.value() == count[0]
-
-
-def test_functions_are_called_by_one_thread_until_they_are_removed():
-    ticker, callers, again = Ticker(0.001, "ticks"), list[threading.Thread](), threading.Semaphore(0)
-
-    def one():
-        callers.append(threading.current_thread())
-        again.release()
-
-    def fails():
-        callers.append(threading.current_thread())
-        raise ZeroDivisionError
-
-    ticker.add(fails)
-    ticker.add(one)
-    for _ in range(3):
-        assert again.acquire(timeout=60)
-    ticker.remove(one)
-    called = len(callers)
-    (thread,) = set(callers)
-    thread.join(60)
-    assert not thread.is_alive(), "nobody is left"
-    assert len(callers) == called
-    ticker.add(one)
-    assert again.acquire(timeout=60)
-    assert callers[-1] is not thread
-    ticker.remove(one)
-
-
-def test_a_call_under_way_is_waited_for():
-    ticker, begun, go_on, ended = Ticker(0.001, "ticks"), threading.Event(), threading.Event(), threading.Event()
-
-    def slow():
-        begun.set()
-        go_on.wait(60)
-        ended.set()
-
-    ticker.add(slow)
-    assert begun.wait(60)
-    threading.Timer(0.05, go_on.set).start()
-    ticker.remove(slow)
-    assert ended.is_set()

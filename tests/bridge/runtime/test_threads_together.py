@@ -61,16 +61,26 @@ def test_those_that_wait_share_a_call():
     assert gate.calls == 2
 
 
-def test_only_a_call_after_another_threads_waits_for_more(monkeypatch):
+def test_what_has_time_waits_after_a_call_that_succeeded(monkeypatch):
+    """And goes with what others ask for meanwhile."""
     slept: list[float] = []
-    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: 1000.0, sleep=slept.append))
-    together: Together[int, int] = Together(lambda group: group, delay_s=2.0)
-    assert [together.do(1), together.do(2)] == [1, 2]
-    assert slept == []
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(together.do, 3).result(30) == 3
-        assert pool.submit(together.do, 4).result(30) == 4
-    assert slept == [2.0]
+    gate = Gate(3)
+    gate.open.set()
+    together: Together[int, int] = Together(gate)
+
+    def sleep(duration_s):
+        slept.append(duration_s)
+        if len(together._waiting) == 1 and duration_s:
+            assert together.do(7) == 14
+
+    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: 1000.0, sleep=sleep))
+    assert together.do(1, after_s=2.0) == 2
+    assert together.do(2, after_s=2.0) == 4
+    assert gate.done == [1, 2, 7]
+    assert gate.calls == 2
+    with pytest.raises(StateError, match=FULL):
+        together.do(3)
+    assert [duration_s for duration_s in slept if duration_s] == [2.0]
 
 
 def test_an_error_is_raised_once_and_the_others_are_done():

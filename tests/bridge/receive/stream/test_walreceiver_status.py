@@ -59,8 +59,8 @@ def test_reports_what_was_received(stream, publisher):
 
 def test_last_status_update_on_stopping(stream, publisher, monkeypatch):
     """A transaction that became durable just before a clean stop is confirmed, and not sent to the next receiver."""
-    for name in ("_send_status_if_due", "_send_status_if_late"):
-        monkeypatch.setattr(stream.receiver, name, lambda: None)
+    monkeypatch.setattr(stream.receiver, "_send_status_if_due", lambda: None)
+    monkeypatch.setattr(stream.receiver, "_send_status_if_late", lambda: 3600.0)
     stream.start()
     insert(publisher, 1)
     (transaction,) = stream.take(1)
