@@ -159,7 +159,8 @@ class MemoryBridge:
         self.streaming: Callable[[], None] = lambda: None  # just after it
         self.chance = Random(0)
         self.full_in = 0  # the disk is full at the n-th transaction of the catalog; 0 for no such one
-        self.fails_in = 0  # the n-th flush fails
+        self.fails_in = 0  # the n-th flush of a batch fails
+        self.copy_fails_in = 0  # that of a copy
         self.arrives_in = 0  # what is under way arrives at the n-th fault point
         self._boots = 0
         self._lives = False
@@ -180,13 +181,16 @@ class MemoryBridge:
 
             def __init__(self, *_: object) -> None: ...
 
-            def flush(_, paths: Any, begin: Callable[[], None] = lambda: None) -> None:  # noqa: N805 - self is the bridge
-                """Have the tables on the disk; the error is that of a disk that fails."""
+            def flush(_, paths: Any, begin: Callable[[], None] | None = None) -> None:  # noqa: N805 - self is the bridge
+                """Have the tables on the disk; the error is that of a disk that fails. A copy does not begin."""
                 if not (paths := list(paths)):
                     return
-                begin()
-                self.fails_in -= 1
-                if not self.fails_in:
+                if begin is not None:
+                    begin()
+                self.fails_in -= begin is not None
+                self.copy_fails_in -= begin is None
+                if (self.fails_in if begin is not None else self.copy_fails_in) == 0:
+                    lake.fail_flush(paths)
                     raise StateError("a flush has failed", retry=True)
                 lake.flush(paths)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,15 +29,21 @@ _RESTORE = re.compile(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)")
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a table: its commit's info, its rows, and the latest version of each application id.
-
-    `change` makes its rows of those before.
-    """
+    """One version of a table: its commit's info, its rows, and the latest version of each application id."""
 
     info: dict[str, Any]
     rows: tuple[int, ...]
     versions: dict[str, int]
-    change: Change = tuple
+
+    def changed(self, rows: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+        """Rows with what it has changed of those before, as its entry lists files: a copy all, also equal ones.
+
+        What a RESTORE adds may be there.
+        """
+        was, now = Counter(before), Counter(self.rows)
+        kept = Counter() if '/copy"' in self.info["userMetadata"] else was & now
+        left, added = Counter(rows) - (was - kept), now - kept
+        return tuple(sorted((left | added if self.info["operation"] == "RESTORE" else left + added).elements()))
 
 
 @dataclass
@@ -45,6 +52,7 @@ class MemoryLake:
 
     Attributes:
         flushed: How many versions of a table are on the disk.
+        lost: Versions that are not, although later flushes succeed: the one that should have written them has failed.
         lost_in: The answer to the n-th commit from now on is lost; 0 for none.
         is_late: That commit is not made before it `arrives`.
     """
@@ -53,6 +61,7 @@ class MemoryLake:
     manifests: dict[tuple[str, str], str] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     flushed: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, set[int]] = field(default_factory=dict)
     lost_in: int = 0
     is_late: bool = False
     _under_way: list[Callable[[], object]] = field(default_factory=list)
@@ -79,7 +88,7 @@ class MemoryLake:
             return False
         info = {"operation": operation, "userMetadata": metadata, "operationParameters": parameters or {}}
         versions = {**known, **({app_id: version} if app_id else {})}
-        log.append(Version(info, tuple(change(log[-1].rows)), versions, change))
+        log.append(Version(info, tuple(change(log[-1].rows)), versions))
         return True
 
     def restore(self, path: str, version: int, metadata: str = "") -> None:
@@ -113,18 +122,26 @@ class MemoryLake:
         """Have all versions of tables on the disk."""
         self.flushed |= {path: len(self.tables[path]) for path in paths if path in self.tables}
 
+    def fail_flush(self, paths: Iterable[str]) -> None:
+        """Have what is not on the disk never get there: the kernel tells of it once, and writes it no more."""
+        for path in paths:
+            there = range(self.flushed.get(path, 0), len(self.tables.get(path, ())))
+            self.lost.setdefault(path, set()).update(there)
+
     def cut_power(self, chance: Random) -> None:
-        """Lose what is under way, and some of what is not on the disk: a table's last versions, or a version's rows."""
+        """Lose what is under way, and some of what is not on the disk: a table's last versions, or what one changed."""
         self.forget()
         for path, log in list(self.tables.items()):
-            flushed = max(self.flushed.get(path, 0), 1)
-            for number in range(flushed, len(log)):
-                before, version = log[number - 1].rows, log[number]
-                rows = version.change(before)
-                if version.info["operation"] == "WRITE" and chance.random() < 0.5:
-                    rows = [row for row in rows if row in before]
-                log[number] = replace(version, rows=tuple(rows))
-            self.shorten(path, chance.randint(self.flushed.get(path, 0), len(log)))
+            flushed, lost = self.flushed.get(path, 0), self.lost.get(path, set())
+            doubtful = {*lost, *range(max(flushed, 1), len(log))} - {0}
+            before = rows = log[0].rows
+            for number, version in enumerate(log[1:], 1):
+                here, before = before, version.rows
+                if number not in doubtful or (number not in lost and chance.random() < 0.5):
+                    rows = version.changed(rows, here)
+                log[number] = replace(version, rows=rows)
+            self.lost.pop(path, None)
+            self.shorten(path, chance.randint(flushed, len(log)))
 
     def forget(self) -> None:
         """End what is under way."""
@@ -133,6 +150,7 @@ class MemoryLake:
     def shorten(self, path: str, length: int) -> None:
         """Take a table's last versions away; without any it does not exist."""
         del self.tables[path][length:]
+        self.lost[path] = {number for number in self.lost.get(path, ()) if number < length}
         self.flushed[path] = min(self.flushed.get(path, 0), length)
         if not length:
             del self.tables[path]

@@ -92,7 +92,13 @@ def nothing_is_flushed_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryLake, "flush", lambda *_: None)
 
 
+def a_later_flush_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """A flush that failed is made again, and that is all."""
+    patch.setattr(catalog.Catalog, "begin_flush", lambda *_: None)
+
+
 PLANTED = (
+    a_later_flush_is_believed,
     late_commits_are_not_kept_out,
     a_reboot_does_not_count,
     nothing_is_flushed_before_it_is_recorded,

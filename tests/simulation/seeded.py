@@ -75,6 +75,7 @@ class Simulation:
         self._put_back: Callable[[], None] | None = None
         self._lengths: dict[str, int] = {}
         self._unfit: list[WalTransaction] = []
+        self._is_backup_older = False  # than the standby
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -119,8 +120,12 @@ class Simulation:
         self.bridge.full_in = 1 + number % 12
 
     def fail_flush(self, number: int) -> None:
-        """A flush fails."""
+        """A flush of a batch, or of its undo, fails."""
         self.bridge.fails_in = 1 + number % 3
+
+    def fail_copy_flush(self, number: int) -> None:
+        """A flush of a copy fails; no seed has it (see `test_a_copy_whose_flush_has_failed`)."""
+        self.bridge.copy_fails_in = 1 + number % 3
 
     def batch_size(self, number: int) -> None:
         """Batches of another size."""
@@ -129,6 +134,7 @@ class Simulation:
     def copy_server(self, number: int) -> None:
         """A standby that has what the server has now."""
         del number
+        self._is_backup_older = True
         self._standby = self.server.copied()
 
     def promote(self, number: int) -> None:
@@ -157,9 +163,10 @@ class Simulation:
     def put_back_server(self, number: int) -> None:
         """The server of before, on the same timeline: it is met before it has written as much again.
 
-        Afterwards nothing could tell it from the one that it was: nor whether a backup is of that one.
+        Afterwards nothing could tell it from the one that it was: nor whether a backup that is younger is of that one.
         """
-        self._put_back, self._lengths = None, {}
+        if not self._is_backup_older:
+            self._put_back, self._lengths = None, {}
         self.server.become(self._standby, promoted=False)
         self.server.in_recovery = False
         if not self._is_alive:
@@ -169,6 +176,7 @@ class Simulation:
         """A backup of the state directory, and of the tables."""
         del number
         if self.bridge.folder.exists():
+            self._is_backup_older = False
             self._put_back = self.bridge.save_state()
             self._lengths = {path: len(log) for path, log in self.bridge.lake.tables.items()}
 
@@ -261,7 +269,7 @@ class Simulation:
             Violation: It is not so.
         """
         self.bridge.window = self.bridge.streaming = lambda: None
-        self.bridge.full_in = self.bridge.fails_in = self.bridge.lake.lost_in = 0
+        self.bridge.full_in = self.bridge.fails_in = self.bridge.copy_fails_in = self.bridge.lake.lost_in = 0
         self.server.in_recovery = False
         for _ in range(_MOST_LIVES + 2 * len(self._unfit)):
             error = self._live()
@@ -279,18 +287,21 @@ class Simulation:
         elif isinstance(error, ApplyError) and error.context.finish_lsn in {t.commit_lsn for t in self._unfit}:
             finish_lsn = error.context.finish_lsn
             self.bridge.skip(finish_lsn)
-            # what tables had of it already is taken back; a kill may come between
-            killed = self._live(POINTS[number % len(POINTS)])
-            error = killed if not isinstance(killed, Killed) else self._live()
+            # what tables had of it already is taken back; a kill, or a full disk, may come between
+            error = self._live(POINTS[number % len(POINTS)])
+            for _ in range(_MOST_LIVES):
+                if not _passes(error):
+                    break
+                error = self._live()
             self._take_out(finish_lsn)
             self._end(error, number)
-        elif isinstance(error, TableAhead) or (isinstance(error, _WAIT) and error.retry):
-            pass  # it is copied afresh at the next try; or a standby that lags, a full disk: it is waited for
+        elif _passes(error):
+            pass
         elif isinstance(error, PublisherError | TargetError):
             if not error.hint or not ("durable" in error.message or "lost" in error.message):
                 raise Violation(f"an error that does not say what is lost, or what to do: {error!r}")
             self.bridge.start_afresh()
-        elif not isinstance(error, Killed):
+        else:
             raise Violation(f"no documented error: {error!r}")
 
     def _compare(self) -> None:
@@ -303,6 +314,11 @@ class Simulation:
             server.transactions = [
                 t for t in server.transactions if (t.commit_lsn, t.rows.get("b")) != (finish_lsn, (UNFIT,))
             ]
+
+
+def _passes(error: BaseException | None) -> bool:
+    """Whether all it takes is another life: it was killed, a table is copied afresh, or something is waited for."""
+    return isinstance(error, Killed | TableAhead) or (isinstance(error, _WAIT) and error.retry)
 
 
 WEIGHTS: Final = {
