@@ -95,7 +95,7 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.fuzz: $(VENV)/.%: pyproject.toml | $(BIN)/p
 	@[ '$*' = fuzz ] || echo 'Spark fetches its jars, and archives the classes that it loads.'
 	@[ '$*' = fuzz ] || $(BIN)/pgbridge prepare || echo 'Without these, each start of Spark takes longer.'
 	@[ '$*' != test ] || $(BIN)/pgbridge prepare --config tests/prepared.toml || echo 'The tests fetch those of S3.'
-	@touch $@
+	@touch $@ $(if $(filter test,$*),$(VENV)/.demo)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -361,7 +361,7 @@ app.command()(cli_tables.origin)
 def demo(
     *,
     directory: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the demo's Delta tables.")] = Path("demo"),
-    seconds: Annotated[float, typer.Option(metavar="N", min=0.0, help="How many seconds the load runs.")] = 10.0,
+    seconds: Annotated[float, typer.Option(metavar="N", min=0.0, help="How many seconds the load runs.")] = 8.0,
     server_only: Annotated[bool, typer.Option(help="Run the PostgreSQL server, and nothing else.")] = False,
 ) -> None:
     """Try pgbridge on a private PostgreSQL: copy, stream, kill, restart, compare.
