@@ -13,7 +13,7 @@ from pgbridge.bridge.runtime.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FIRST, *_PARTS = re.split(r"^-- version (\d+).*$", sql.load("state/tables"), flags=re.MULTILINE)
+_PARTS: Final = re.split(r"^-- version (\d+).*$", sql.load("state/tables"), flags=re.MULTILINE)[1:]
 
 STEPS: Final = {int(version): step for version, step in zip(_PARTS[::2], _PARTS[1::2], strict=True)}
 """What each version has added, by version; the first one is that of the first release."""

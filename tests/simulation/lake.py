@@ -93,25 +93,19 @@ class MemoryLake:
 
     def restore(self, path: str, version: int, metadata: str = "") -> None:
         """RESTORE TABLE: a commit. The application ids' versions stay as they are, as in Delta."""
-        self.commit(
-            path,
-            lambda _: self.tables[path][version].rows,
-            operation="RESTORE",
-            metadata=metadata,
-            parameters={"version": str(version)},
-        )
+        rows = self.tables[path][version].rows
+        self.commit(path, lambda _: rows, operation="RESTORE", metadata=metadata, parameters={"version": str(version)})
 
     def send(self, commit: Callable[[], object]) -> None:
         """Have a commit made by Spark, which may not answer."""
         self.lost_in -= 1
-        if self.lost_in:
-            commit()
-            return
-        if self.is_late:
+        answers = self.lost_in != 0
+        if self.is_late and not answers:
             self._under_way.append(commit)
         else:
             commit()
-        raise Py4JNetworkError("Answer from Java side is empty")
+        if not answers:
+            raise Py4JNetworkError("Answer from Java side is empty")
 
     def arrive(self) -> None:
         """Have the commits made that nobody waits for any more."""
