@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pgbridge.bridge.catalog import maintenance as track
-from pgbridge.bridge.lake import table, table_facts
+from pgbridge.bridge.lake import table, table_facts, writes
 from pgbridge.bridge.lake.log.commit_info import KEEP_ROWS, Commit
 from pgbridge.bridge.runtime import errors, faults
 from pgbridge.bridge.spark import outcome, session
@@ -320,8 +320,12 @@ class DeltaTables:
         if later <= 0:
             return
         rows = table.described_history(self.spark, intent.path, later)
-        for version in versions_to_restore([Commit.of(row) for row in rows], intent):
-            self._session.sql(f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {version}").collect()
+        commits = [Commit.of(row) for row in rows]
+        if not any(commit.operation == "OPTIMIZE" for commit in commits):
+            return
+        if is_optimized(commits, intent):
+            self._session.sql(f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {intent.version}").collect()
+        writes.write_checkpoint(self._session, intent.path)
 
     def flush(self, path: str, begin: Callable[[], None]) -> None:
         """Flush a local table; `begin` is called before."""
@@ -336,29 +340,30 @@ class DeltaTables:
         return session.companion(self.spark, _COMPANION, _SETTINGS)
 
 
-def versions_to_restore(later: Sequence[Commit], intent: track.OptimizeIntent) -> list[int]:
-    """The versions to restore, one after the other, that undo an OPTIMIZE which may not be on disk.
-
-    They are those of `History.doubtful_of`, and for its reasons. The later commits come the latest first.
+def is_optimized(later: Sequence[Commit], intent: track.OptimizeIntent) -> bool:
+    """Whether a table has an OPTIMIZE still, by its commits since, the latest first: none has undone it.
 
     Raises:
         TargetError: Another writer has changed rows since.
     """
     by_version = {commit.version: commit for commit in later}
-    if not any(commit.operation == "OPTIMIZE" for commit in later):
-        return []
-    latest = version = max(by_version)
+    version = max(by_version)
+    contained: list[Commit] = []
     while version > intent.version:
         commit = by_version[version]
-        if commit.restored is None and commit.operation not in KEEP_ROWS:
-            raise errors.TargetError(
-                f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
-                f"committed version {commit.version} ({commit.operation}) since",
-                hint=f"see DESCRIBE HISTORY {sql_name(intent.path)}, then run: "
-                f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {intent.version}; "
-                "repeat the other writer's changes afterwards",
-            )
+        if commit.restored is None:
+            contained.append(commit)
         version = version - 1 if commit.restored is None else commit.restored
-    if version < intent.version:
-        return []  # somebody has restored it to before
-    return [*(commit.version for commit in later if commit.restored is None and commit.version < latest), version]
+    if not any(commit.operation == "OPTIMIZE" for commit in contained):
+        return False
+    others = (commit for commit in contained if commit.operation not in KEEP_ROWS and not commit.given_up)
+    other = next(others, None)
+    if other is not None:
+        raise errors.TargetError(
+            f"{intent.path}: the OPTIMIZE after version {intent.version} cannot be undone, because another writer "
+            f"committed version {other.version} ({other.operation}) since",
+            hint=f"see DESCRIBE HISTORY {sql_name(intent.path)}, then run: "
+            f"RESTORE TABLE {sql_name(intent.path)} TO VERSION AS OF {intent.version}; "
+            "repeat the other writer's changes afterwards",
+        )
+    return True

@@ -27,7 +27,7 @@ from pgbridge.bridge.spark.session import driver_of, java_class, scala_object
 from pgbridge.bridge.targets.location import catalog_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -182,11 +182,12 @@ class Transaction:
         """All data files, as `add` actions in JSON; Delta puts them together from its log by a job."""
         return _json_of(self._latest.begun.snapshot().allFiles().collectAsList())
 
-    def append(self, rows: DataFrame) -> None:
+    def append(self, rows: DataFrame, stamps: Collection[CommitStamp] = ()) -> None:
         """Add rows, under the table's column names, unless the table has the options' or the session's stamp."""
         _, written = self._written(rows, self._modes.Append)
         if written is not None:
-            self._commit(written.actions(), self._operation(self._modes.Append), written.stringTags())
+            stamped = self._sequence(map(self._stamp_action, stamps), written.actions()) if stamps else None
+            self._commit(stamped or written.actions(), self._operation(self._modes.Append), written.stringTags())
 
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
@@ -241,7 +242,7 @@ class Transaction:
 
     def overwrite_by(self, files: Sequence[str], stamp: CommitStamp) -> None:
         """Replace all rows by those of files that were staged, unless the table has the stamp."""
-        if not self._lacks(stamp):
+        if not self.lacks(stamp):
             return
         before = self._java(self._latest.begun.filterFiles())  # whoever commits rows meanwhile is met, too
         there = {before.get(number).path(): before.get(number) for number in range(before.size())}
@@ -254,11 +255,11 @@ class Transaction:
 
     def commit_nothing(self, stamps: Iterable[CommitStamp]) -> None:
         """Have the table have stamps, by a commit with those that it lacks and with the options' user metadata."""
-        lacking = [self._stamp_action(stamp) for stamp in stamps if self._lacks(stamp)]
+        lacking = [self._stamp_action(stamp) for stamp in stamps if self.lacks(stamp)]
         if lacking:
             self._commit_actions(lacking, self._modes.Append)
 
-    def _lacks(self, stamp: CommitStamp) -> bool:
+    def lacks(self, stamp: CommitStamp) -> bool:
         """Whether the table does not have a stamp; whoever commits with it meanwhile is met."""
         return int(self._latest.begun.txnVersion(stamp.txn_app_id_in_delta)) < stamp.txn_version
 

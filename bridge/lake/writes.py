@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from pgbridge.bridge.lake import location, table, transaction
+from pgbridge.bridge.lake import location, retry, table, table_position, transaction
+from pgbridge.bridge.lake.log.local_log import has_checkpoint_after, latest_version, log_of
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
 from pgbridge.bridge.lake.transaction import MergeCounts, Transaction
+from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime.errors import StateError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT, Layout
+from pgbridge.bridge.spark.session import driver_of, java_class
 from pgbridge.bridge.targets.location import catalog_parts, quoted, sql_name
+from pgbridge.protocol.lsn import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +29,11 @@ if TYPE_CHECKING:
 ONE_FILE_ROWS: Final = 50_000
 """Up to this many rows are appended as one file, not as one for each core."""
 
+_CHECKPOINTS: Final = "pgbridge/checkpoint"
+"""The application id of commits that only a checkpoint is made of."""
+_INTERVAL: Final = "delta.checkpointInterval"
+_INTERVAL_BEFORE: Final = "pgbridge.checkpointInterval"
+
 _RECENT: Final = 100
 """So many commits are searched for the last MERGE: other writers may have committed since."""
 
@@ -32,6 +42,20 @@ def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = 
     """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
     if not _transacted(Transaction.append, rows, path, options or {}):
         rows.writeTo(sql_name(path)).options(**(options or {})).append()
+
+
+def append_stamped(rows: DataFrame, path: str, stamps: Sequence[CommitStamp]) -> bool:
+    """Add rows in one commit that has several stamps; False, and nothing is done, if the table has one of them.
+
+    Also where no transaction can be begun here, and where no table is, or one of other columns.
+    """
+    if not transaction.can_begin(rows.sparkSession, path):
+        return False
+    with transaction.transaction(rows.sparkSession, path) as begun:
+        fits = begun.read_version >= 0 and begun.takes(rows) and all(map(begun.lacks, stamps))
+        if fits:
+            begun.append(rows, stamps)
+    return fits
 
 
 def _transacted(
@@ -166,3 +190,52 @@ def version_before_merge(spark: SparkSession, path: str) -> int:
     history = spark.sql(f"DESCRIBE HISTORY {sql_name(path)} LIMIT {_RECENT}").filter("operation = 'MERGE'")
     last: int = history.selectExpr("max(version)").collect()[0][0]
     return last - 1
+
+
+def write_checkpoint(spark: SparkSession, path: str) -> None:
+    """Commit nothing to a local table, and have a checkpoint of that: its readers do not need what its log has before.
+
+    So it does not matter whether a power cut takes these entries yet, of which a flush has failed. The commit is made
+    because Delta does not write the checkpoint of a version again, whose flush may have failed as well. It does nothing
+    on an object store, or if there is no table.
+
+    Raises:
+        StateError: There is no checkpoint: Delta only logs why.
+        TargetBusy: Concurrent commits were in the way.
+    """
+    log = log_of(location.place_of(spark, path))
+    if log is None or (schema := table.written_schema(spark, path)) is None:
+        return
+    before, history = latest_version(log), table_position.history_of(spark, path)
+    if driver_of(spark).is_ours:
+        here = history.standing
+        nothing = CommitStamp(_CHECKPOINTS, INVALID, INVALID, fences=True, undo_number=before + 1, stands_on=here)
+        retry.retry_commit(lambda: commit_nothing(spark, path, schema, nothing), path)
+        delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
+        delta_log.forTable(spark._jsparkSession, location.place_of(spark, path)).checkpoint()  # noqa: SLF001
+    else:
+        _checkpoint_by_interval(spark, sql_name(path))
+    if not has_checkpoint_after(log, before):
+        raise StateError(
+            f"{path}: Delta could not write a checkpoint, which makes up for log entries that the disk may lack",
+            hint="check the disk, and Spark's log; pgbridge tries again by itself. If that does not help, move the "
+            f"table away, and copy it again: {remedies.resync('SUB', 'TABLE')}",
+            retry=True,
+        )
+
+
+def _checkpoint_by_interval(spark: SparkSession, name: str) -> None:
+    """Have Delta write a checkpoint after a commit to a table, by its interval: a Connect server has no other way.
+
+    The interval of before is a property meanwhile: whoever is killed in between would leave a checkpoint for each
+    commit.
+    """
+    properties = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0].properties
+    every = properties.get(_INTERVAL_BEFORE, properties.get(_INTERVAL, ""))
+    alter = f"ALTER TABLE {name}"
+    spark.sql(f"{alter} SET TBLPROPERTIES ('{_INTERVAL}' = '1', '{_INTERVAL_BEFORE}' = '{every}')").collect()
+    if every:
+        spark.sql(f"{alter} SET TBLPROPERTIES ('{_INTERVAL}' = '{every}')").collect()
+        spark.sql(f"{alter} UNSET TBLPROPERTIES ('{_INTERVAL_BEFORE}')").collect()
+    else:
+        spark.sql(f"{alter} UNSET TBLPROPERTIES ('{_INTERVAL}', '{_INTERVAL_BEFORE}')").collect()

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 from pgbridge.bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from pgbridge.bridge.config.tables import BEGINNING_ANEW
-from pgbridge.bridge.lake.log.local_log import local_folder
+from pgbridge.bridge.lake.location import place_of
+from pgbridge.bridge.lake.log.local_log import local_folder, log_of
 from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE
 from pgbridge.bridge.lake.table_position import history_of
 from pgbridge.bridge.receive.publisher import Publisher
@@ -129,11 +130,13 @@ class _Table:
 
     Attributes:
         beyond: The commits to it that end beyond the origin.
+        doubtful: It is local, and had such commits, perhaps undone since: nobody knows whether a flush of them failed.
         written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
     """
 
     rel: RelRow
     beyond: Sequence[Commit]
+    doubtful: bool
     written_ms: int
 
 
@@ -156,13 +159,15 @@ class _Stream:
     def batch(self, flush_lsn: Lsn, *, rebooted: bool) -> catalog_rows.BatchIntent:
         """What was cut short: tables keep it, and messages beyond the origin are deleted, because they come again.
 
-        All of it is undone if a table has a part of a batch only, or if files may not be on the disk. It ends where the
-        server's WAL does: no table says where the last messages are.
+        It is undone in tables that it may not be durable in; and in all, if one has a part of a batch only, or after a
+        power cut. It ends where the server's WAL does: no table says where the last messages are.
         """
         beyond = [commit for table in self.tables for commit in table.beyond]
         end_lsn = max([self.origin, flush_lsn, *(Lsn(commit.position or 0) for commit in beyond)])
         undone = rebooted or any(commit.part for commit in beyond)
-        return catalog_rows.BatchIntent(self.origin, end_lsn, alters=undone, tables=None if undone else ())
+        doubtful = tuple(table.rel.path for table in self.tables if table.doubtful)
+        tables = None if undone else doubtful
+        return catalog_rows.BatchIntent(self.origin, end_lsn, alters=undone, flushing=bool(doubtful), tables=tables)
 
 
 class _Recovery:
@@ -267,9 +272,11 @@ class _Recovery:
 
     def _look(self, origin: Lsn, rel: RelRow) -> _Table:
         history = history_of(self._spark, rel.path, fence.AT_FIRST)
-        beyond = history.beyond(max(origin, rel.whole_lsn))
+        since = max(origin, rel.whole_lsn)
+        beyond = history.beyond(since)
+        doubtful = log_of(place_of(self._spark, rel.path)) is not None and history.has_after(since)
         written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
-        return _Table(rel, beyond, written_ms)
+        return _Table(rel, beyond, doubtful, written_ms)
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)
@@ -303,7 +310,9 @@ class _Recovery:
                 else:
                     table = next(table for table in streams[owner].tables if table.rel == rel)
                     beyond = max((Lsn(commit.position or 0) for commit in table.beyond), default=INVALID)
-                    yield f"{rel.qualified_name}: goes on" + (f", and has changes up to {beyond}" if beyond else "")
+                    undone = "; its changes up to {} are undone, and come again"
+                    kept = undone if table.doubtful else ", and has changes up to {}"
+                    yield f"{rel.qualified_name}: goes on" + (kept.format(beyond) if beyond else "")
 
     def _make(
         self,
@@ -320,7 +329,7 @@ class _Recovery:
         main = known.subscription(name)
         assert main is not None  # noqa: S101 - it is its manifest
         # beyond what the former owner may still append
-        last_number = max(rows.last_number(main.txn_app_id), generation << 32)
+        last_number = max(rows.last_numbers([main.txn_app_id]).get(main.txn_app_id, 0), generation << 32)
         rebooted = local_folder(self._subscription.warehouse) is not None and known.boot_id != boot_id()
         own = [
             (owner, rel) for owner in (name, self._sync) for rel in known.rels(owner) if self._is_own(known, owner, rel)
@@ -338,7 +347,9 @@ class _Recovery:
                 return
             for owner, stream in streams.items():
                 catalog.raise_epoch(owner, stream.epoch)
-                catalog.begin_batch(owner, stream.batch(server.flush_lsn, rebooted=rebooted))
+                catalog.begin_batch(owner, intent := stream.batch(server.flush_lsn, rebooted=rebooted))
+                if intent.flushing:
+                    catalog.begin_flush(owner)
             if self._sync not in streams and known.subscription(self._sync) is not None:
                 refresh.begin_anew(catalog, name)
             for rel in self._changed_by(prepared, known):

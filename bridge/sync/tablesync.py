@@ -35,6 +35,7 @@ from pgbridge.bridge.lake.schema import is_variant
 from pgbridge.bridge.lake.shared_folder import SharedFolders
 from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from pgbridge.bridge.lake.table_position import TablePosition, check_committed
+from pgbridge.bridge.lake.writes import write_checkpoint
 from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
 from pgbridge.bridge.publication.published_table import PublishedTable, check_shape, unsupported_table
 from pgbridge.bridge.recovery import manifest_table
@@ -309,8 +310,7 @@ class TableSync:
             stamp, copied = self._write(copy, table, publisher, known_columns, monitor)
             copied = replace(copied, shape=shape.description)
             lock.check()
-        check_committed(self._spark, rel.path, stamp)
-        self._local.flush([rel.path])
+        self._make_durable(rel.path, stamp, existed=existed)
         self._catalog.put_columns(name, table.relid, known_columns)
         faults.reach("table_copied")
         with self._catalog.transaction():
@@ -319,6 +319,13 @@ class TableSync:
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _make_durable(self, path: str, stamp: CommitStamp, *, existed: bool) -> None:
+        """Have a copy on disk, whatever becomes of the earlier log: it may have a copy whose flush has failed."""
+        check_committed(self._spark, path, stamp)
+        if existed:
+            write_checkpoint(self._spark, path)
+        self._local.flush([path])
 
     def _check_stopping(self, rel: RelRow) -> None:
         if self._stopping():

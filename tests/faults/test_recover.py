@@ -21,7 +21,7 @@ from pgbridge.bridge.track.spool import SpoolFile
 from pgbridge.protocol.lsn import Lsn
 from tests.faults import test_matrix as matrix
 from tests.faults.lives import equal_or_refused
-from tests.oracle.memory_tables import Manifests
+from tests.simulation.lake import Manifests
 
 IN_MEMORY = [*faults.FAULT_POINTS, *faults.REFRESH_POINTS, "table_waits"]
 COPIED = {
@@ -92,7 +92,7 @@ def test_what_would_become_of_it(lives, private_server):
     life.lose_state()
     slot_line, *lines = life.recover(dry_run=True)  # commits in memory have no time
     assert slot_line.startswith('replication slot "forked": the stream goes on at ')
-    assert all("goes on, and has changes up to " in line for line in lines[:2])
+    assert all("goes on; its changes up to " in line for line in lines[:2])
     assert lines[2:] == ["nothing is changed"]
     recovery_of(life.live())
     assert life.recover()[-1] == f"the state is made anew in {life.folder / 'state'}; start the daemon"

@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 
 from pgbridge.bridge.apply import applier, stream
 from pgbridge.bridge.batch.batch import TableChanges
-from pgbridge.bridge.catalog.manifest import Manifest
 from pgbridge.bridge.effects.conflicts import (
     DELETE_MISSING,
     INSERT_EXISTS,
@@ -32,7 +31,6 @@ from pgbridge.bridge.lake import table_position
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.recovery import fence, manifest_table, recover, standby
-from pgbridge.bridge.recovery.manifest_log import Last
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
 from pgbridge.bridge.service import subscriber
 from pgbridge.bridge.spark import session
@@ -40,12 +38,11 @@ from pgbridge.bridge.sync import tablesync
 from pgbridge.bridge.sync.copy_reader import copy_rows
 from pgbridge.bridge.sync.table_reading import copy_statement
 from pgbridge.bridge.targets.target import target_field, target_schema
-from tests.simulation.lake import MemoryLake, MemorySession, Version
+from tests.simulation.lake import Manifests, MemoryLake, MemorySession, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pgbridge.bridge.catalog.manifest import Due
     from pgbridge.bridge.evolution.alterations import Alteration
     from pgbridge.bridge.lake.log.stamp import CommitStamp
     from pgbridge.bridge.sync.copy import TableCopy
@@ -63,43 +60,6 @@ class LocalTables:
         """Begin."""
         if list(paths):
             begin()
-
-
-class Manifests:
-    """A warehouse's manifests: documents by origin and slot, the last one counts."""
-
-    path = "memory/pgbridge/subscriptions"
-
-    def __init__(self, lake: MemoryLake) -> None:
-        self._documents = lake.manifests
-        self._generations = lake.generations
-
-    def append(self, _: Any, origin: str, slot_name: str, due: Due) -> Last:
-        """Keep a document, unless the origin was claimed since."""
-        if self._generations.get(origin, 0) <= due.generation:
-            self._documents.pop((origin, slot_name), None)
-            self._documents[origin, slot_name] = due.document
-        return self.last(None, origin) or Last(0, slot_name)
-
-    def claim(self, _: Any, origin: str, slot_name: str) -> int:
-        """Begin another generation."""
-        del slot_name
-        self._generations[origin] = self._generations.get(origin, 0) + 1
-        return self._generations[origin]
-
-    def last(self, _: Any, origin: str) -> Last | None:
-        """The last document's slot, and the generation as a number."""
-        slots = [slot for of, slot in self._documents if of == origin]
-        return Last(self._generations.get(origin, 0) << 32, slots[-1]) if slots else None
-
-    def lock_of(self, _: str) -> Any:
-        """No lock: appending takes no time."""
-        return nullcontext()
-
-    def latest(self, _: Any, origin: str, slot_name: str) -> Manifest | None:
-        """The last document of a subscription."""
-        document = self._documents.get((origin, slot_name))
-        return None if document is None else Manifest.of(document)
 
 
 class MemoryTables(MemorySession):
@@ -271,9 +231,10 @@ def in_memory() -> Iterator[MemoryTables]:
         stream: {"LocalTables": LocalTables},
         table_position: {"log_commits": commits},
         restore: {
-            "described_commits": commits,
+            "history_of": history_of,
             "commit_nothing": commit_nothing,
             "written_schema": MemoryTables.schema,
+            "write_checkpoint": lambda *_: None,
         },
         applier: {
             "LocalTables": LocalTables,
@@ -291,6 +252,7 @@ def in_memory() -> Iterator[MemoryTables]:
             "make_table": lambda spark, rel, made, *_: spark.make(rel.path, made),
             "layout_of": lambda *_: NO_LAYOUT,
             "ranged_table": lambda *_: None,
+            "write_checkpoint": lambda *_: None,
             "copy_at_once": copy_at_once,
         },
         manifest_table: {"table_in": lambda _: Manifests(tables.lake)},
@@ -299,7 +261,7 @@ def in_memory() -> Iterator[MemoryTables]:
         recover: {
             "table_in": lambda _: Manifests(tables.lake),
             "history_of": history_of,
-            "CommitRows": mock.Mock(of=lambda *_: mock.Mock(last_number=lambda _: 0)),
+            "CommitRows": mock.Mock(of=lambda *_: mock.Mock(last_numbers=lambda _: {})),
             "told": lambda _: nullcontext(),
         },
         # so that batches do not join: a joined one has effects in place of changes

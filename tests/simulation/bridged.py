@@ -9,11 +9,13 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
 
 import pyarrow as pa
 import structlog
@@ -32,7 +34,8 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.effects.events import INSERT, NO_OLD
 from pgbridge.bridge.lake import table_position
 from pgbridge.bridge.lake.commit import restore
-from pgbridge.bridge.recovery import manifest_table
+from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.recovery import fence, manifest_table, recover as recovery
 from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, PublisherError, StateError, TargetError
 from pgbridge.bridge.sync import server_check, tablesync
@@ -40,10 +43,10 @@ from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.targets.target import target_schema
 from pgbridge.protocol.lsn import INVALID, Lsn
-from tests.simulation.lake import MemoryLake, MemorySession
+from tests.simulation.lake import Manifests, MemoryLake, MemorySession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import pytest
@@ -119,6 +122,12 @@ class Pool:
         self._tasks.append(task := Task(lambda: call(*arguments)))
         return task
 
+    def map(self, call: Callable[[Any], Any], arguments: Iterable[Any]) -> Iterator[Any]:
+        """What it returns for each, in their order."""
+        tasks = [self.submit(call, argument) for argument in arguments]
+        self.wait(tasks)
+        return (task.result() for task in tasks)
+
     def wait(self, tasks: list[Task]) -> None:
         """Have tasks done."""
         for task in self._chance.sample(tasks, len(tasks)):
@@ -162,7 +171,7 @@ class MemoryBridge:
         self.fails_in = 0  # the n-th flush of a batch fails
         self.copy_fails_in = 0  # that of a copy
         self.arrives_in = 0  # what is under way arrives at the n-th fault point
-        self._boots = 0
+        self._boots = self._incarnations = 0
         self._lives = False
         self._patch(patch)
         self._patch_clock(patch)
@@ -173,8 +182,15 @@ class MemoryBridge:
         def commits(_: Any, path: str, latest: int) -> Any:
             return lake.commits(path, latest)
 
-        def commit_nothing(_: Any, path: str, __: Any, stamp: CommitStamp) -> None:
-            lake.send(lambda: _commit(lake, path, lambda rows: rows, stamp))
+        def commit_nothing(_: Any, path: str, __: Any, *stamps: CommitStamp) -> None:
+            def commit() -> None:
+                for stamp in stamps:
+                    _commit(lake, path, lambda rows: rows, stamp)
+
+            lake.send(commit)
+
+        def history_of(_: Any, path: str, *__: object) -> History:
+            return History(path, lambda latest: lake.commits(path, latest))
 
         class LocalTables:
             """Flushes tables of the lake."""
@@ -206,10 +222,11 @@ class MemoryBridge:
 
         patch.setattr(Database, "transaction", until_full)
         pool = Pool(self.chance)
-        for module in (applier_module, restore, tablesync):
+        for module in (applier_module, restore, tablesync, recovery, fence):
             patch.setattr(module, "ThreadPoolExecutor", lambda *_, **__: Pool(self.chance))
         patch.setattr(applier_module, "wait", pool.wait)
-        patch.setattr(catalog_module, "boot_id", lambda: f"boot {self._boots}")
+        for module in (catalog_module, manifest_table, recovery):
+            patch.setattr(module, "boot_id", lambda: f"boot {self._boots}")
 
         def apply_table(session: Any, changes: TableChanges, **_: Any) -> None:
             if max(_numbers(changes)) >= UNFIT:
@@ -217,8 +234,9 @@ class MemoryBridge:
             session.append(changes.target.path, _numbers(changes))
 
         patch.setattr(table_position, "log_commits", commits)
-        patch.setattr(restore, "described_commits", commits)
         patch.setattr(restore, "commit_nothing", commit_nothing)
+        for module in (restore, tablesync):
+            patch.setattr(module, "write_checkpoint", lambda _, path: lake.checkpoint(path))
         patch.setattr(restore, "written_schema", lambda _, path: True if path in lake.tables else None)
         patch.setattr(applier_module, "apply_table", apply_table)
         patch.setattr(applier_module, "LocalTables", LocalTables)
@@ -226,7 +244,15 @@ class MemoryBridge:
         patch.setattr(tablesync, "LocalTables", LocalTables)
         patch.setattr(tablesync, "SharedFolders", _SharedFolders)
         patch.setattr(tablesync, "read_target_schema", lambda _, path, __: _SCHEMA if path in lake.tables else None)
-        patch.setattr(manifest_table, "check_owned", lambda *_: None)  # there is one machine
+        for module in (manifest_table, recovery):
+            patch.setattr(module, "table_in", lambda _: Manifests(lake))
+        for module in (recovery, fence, restore):
+            patch.setattr(module, "history_of", history_of)
+        patch.setattr(recovery, "place_of", lambda _, path: path)
+        for name in ("Publisher", "ReplicationConnection"):
+            patch.setattr(recovery, name, lambda *_, **__: self.server)
+        patch.setattr(recovery, "told", nullcontext)
+        patch.setattr(recovery, "CommitRows", mock.Mock(of=lambda *_: mock.Mock(last_numbers=lambda _: {})))
         patch.setattr(server_check, "ReplicationConnection", lambda *_, **__: self.server)
 
     def _patch_clock(self, patch: pytest.MonkeyPatch) -> None:
@@ -301,6 +327,34 @@ class MemoryBridge:
             catalog.close()
         return error
 
+    def lose_state(self) -> None:
+        """The state directory is gone."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def recover(self, point: str = "") -> BaseException | None:
+        """`pgbridge recover`, in place of whatever state there is; until a fault point is reached, if one is given.
+
+        Returns:
+            What ended it; None if the state is made anew.
+        """
+        self.lose_state()
+
+        def reached(here: str) -> None:
+            if here == point:
+                raise Killed
+
+        faults.install(reached)
+        try:
+            with closing(Catalog(catalog_path(self.folder))) as catalog:
+                catalog.register(NAME, enabled=True)
+                for _ in recovery.recovered(self.session, catalog, self.subscription, alone=True):
+                    pass
+        except (Exception, Killed) as error:  # noqa: BLE001 - the command shows all
+            return error
+        finally:
+            faults.install(lambda _: None)
+        return None
+
     def skip(self, finish_lsn: Lsn) -> None:
         """`pgbridge skip`."""
         catalog = Catalog(catalog_path(self.folder))
@@ -321,7 +375,7 @@ class MemoryBridge:
         shutil.copytree(self.folder, saved)
 
         def put_back() -> None:
-            shutil.rmtree(self.folder)
+            self.lose_state()
             shutil.copytree(saved, self.folder)
 
         return put_back
@@ -331,20 +385,15 @@ class MemoryBridge:
     def _stream(self, catalog: Catalog) -> None:
         log, server = structlog.get_logger(), self.server
         context = Context(self.subscription, self.session, catalog, log)
+        record = partial(manifest_table.record, self.session, catalog, self.subscription)
+        manifest_table.check_owned(self.session, catalog, self.subscription)
         check = ServerCheck(context, server)  # type: ignore[arg-type]
         history = check.look()
         recover(context, StreamHistory())
         sync = _Copies(context)
         snapshot = (server.end_lsn, server.timeline, {table: server.rows(table) for table in server.tables})
         if catalog.remote_lsn(NAME) is None:
-            catalog.set_slot(NAME, slot_name=NAME, slot_state="creating", system_identifier="7")
-            server.confirmed_lsn = server.end_lsn
-            row = catalog.subscription(NAME)
-            rels = {rel.name: rel for rel in catalog.rels(NAME)}
-            new = [RelRow("public", t, "i", INVALID, self.path(t)) for t in server.tables if t not in rels]
-            incarnation = (row.incarnation if row is not None else None) or f"i{int(server.end_lsn)}"
-            faults.reach("slot_created")
-            catalog.create_origin(NAME, server.end_lsn, incarnation, new, server.timeline)
+            self._create_origin(catalog, sync)
         for rel in catalog.rels(sync_name(NAME)):  # which the tablesync worker would copy, and hand over
             refresh.take_up(catalog, NAME, 0, bring_in=(), follow=[rel], remove=[("public", rel.name)])
         for rel in catalog.rels(NAME):
@@ -356,23 +405,44 @@ class MemoryBridge:
         subscribed = sync.follow(published, server, history)  # type: ignore[arg-type]
         start_lsn = catalog.remote_lsn(NAME)
         assert start_lsn is not None
+        manifest_table.record_all(self.session, catalog, self.subscription)
         self.window()
         check.admit(server)  # type: ignore[arg-type]
         self.streaming()
         transactions = server.stream(start_lsn)
         check.admitted()
+        manifest_table.check_owned(self.session, catalog, self.subscription)
         applier = Applier(context)
         singly = catalog.skip_lsn(NAME) is not None or catalog.last_error(NAME) is not None
         size = 1 if singly else self.batch_transactions
         for at in range(0, len(transactions), size):
             start_lsn = self._apply(transactions[at : at + size], start_lsn, subscribed, applier, catalog, check)
             if not applier.holds:
+                record()
                 server.confirmed_lsn = start_lsn
         check.certify()
         if applier.holds and (released_lsn := applier.release(server.end_lsn, start_lsn)) is not None:
+            record()
             server.confirmed_lsn = released_lsn
         if not applier.holds and catalog.advance_origin(NAME, server.end_lsn):
+            record()
             server.confirmed_lsn = server.end_lsn
+
+    def _create_origin(self, catalog: Catalog, sync: _Copies) -> None:
+        """As `Start` does."""
+        server = self.server
+        sync.check_new("7")
+        row = catalog.subscription(NAME)
+        self._incarnations += 1
+        incarnation = (row.incarnation if row is not None else None) or f"i{self._incarnations}"
+        made = {"slot_name": NAME, "system_identifier": "7", "incarnation": incarnation}
+        catalog.set_slot(NAME, slot_state="creating", **made)
+        sync.begin_another_life("7")
+        server.confirmed_lsn = server.end_lsn
+        rels = {rel.name: rel for rel in catalog.rels(NAME)}
+        new = [RelRow("public", t, "i", INVALID, self.path(t)) for t in server.tables if t not in rels]
+        faults.reach("slot_created")
+        catalog.create_origin(NAME, server.end_lsn, incarnation, new, server.timeline)
 
     def _apply(
         self,
@@ -386,6 +456,7 @@ class MemoryBridge:
         """Apply a batch, or skip its only transaction; divide it if it fails. Returns its end."""
         batch, skip_lsn = self._batch(transactions, start_lsn, subscribed), catalog.skip_lsn(NAME)
         check.certify()
+        manifest_table.record(self.session, catalog, self.subscription)
         if skip_lsn == batch.finish_lsn:
             if applier.bring_back():
                 raise PublisherError("the stream has to begin again", retry=True)
@@ -428,9 +499,9 @@ class _Copies(TableSync):
         stamp = self._stamp(SimpleNamespace(consistent_point=lsn, timeline=timeline))  # type: ignore[arg-type]
         self._catalog.put_rel(NAME, rel := replace(rel, state="d"))
         lake: MemoryLake = self._spark.lake  # type: ignore[attr-defined]
+        existed = rel.path in lake.tables
         lake.send(lambda: _commit(lake, rel.path, lambda _: rows[rel.name], stamp))
-        table_position.check_committed(self._spark, rel.path, stamp)
-        self._local.flush([rel.path])
+        self._make_durable(rel.path, stamp, existed=existed)
         faults.reach("table_copied")
         self._catalog.put_rel(NAME, replace(rel, state="f", lsn=lsn, position=lsn, timeline=timeline))
 

@@ -8,18 +8,24 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JNetworkError
 
+from pgbridge.bridge.catalog.manifest import Manifest
 from pgbridge.bridge.lake.log.commit_info import Commit
+from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.stamp import USER_METADATA
+from pgbridge.bridge.recovery.manifest_log import Last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from random import Random
+
+    from pgbridge.bridge.catalog.manifest import Due
 
     Change = Callable[[tuple[int, ...]], Sequence[int]]
 
@@ -41,9 +47,9 @@ class Version:
         What a RESTORE adds may be there.
         """
         was, now = Counter(before), Counter(self.rows)
-        kept = Counter() if '/copy"' in self.info["userMetadata"] else was & now
+        kept = Counter() if '/copy"' in self.info.get("userMetadata", "") else was & now
         left, added = Counter(rows) - (was - kept), now - kept
-        return tuple(sorted((left | added if self.info["operation"] == "RESTORE" else left + added).elements()))
+        return tuple(sorted((left | added if self.info.get("operation") == "RESTORE" else left + added).elements()))
 
 
 @dataclass
@@ -53,6 +59,7 @@ class MemoryLake:
     Attributes:
         flushed: How many versions of a table are on the disk.
         lost: Versions that are not, although later flushes succeed: the one that should have written them has failed.
+        checkpoints: The versions of a table that have a checkpoint. It is on the disk if its version is.
         lost_in: The answer to the n-th commit from now on is lost; 0 for none.
         is_late: That commit is not made before it `arrives`.
     """
@@ -62,6 +69,7 @@ class MemoryLake:
     generations: dict[str, int] = field(default_factory=dict)
     flushed: dict[str, int] = field(default_factory=dict)
     lost: dict[str, set[int]] = field(default_factory=dict)
+    checkpoints: dict[str, set[int]] = field(default_factory=dict)
     lost_in: int = 0
     is_late: bool = False
     _under_way: list[Callable[[], object]] = field(default_factory=list)
@@ -116,6 +124,15 @@ class MemoryLake:
         """Have all versions of tables on the disk."""
         self.flushed |= {path: len(self.tables[path]) for path in paths if path in self.tables}
 
+    def checkpoint(self, path: str) -> None:
+        """Commit nothing, and have a checkpoint of that, if there is a table."""
+        if path not in self.tables:
+            return
+        here = History(path, lambda latest: self.commits(path, latest)).standing
+        mark = {"origin": "pgbridge/checkpoint", "given_up": True, "stands_on": here}
+        self.commit(path, lambda rows: rows, metadata=json.dumps({"pgbridge": mark}))
+        self.checkpoints.setdefault(path, set()).add(len(self.tables[path]) - 1)
+
     def fail_flush(self, paths: Iterable[str]) -> None:
         """Have what is not on the disk never get there: the kernel tells of it once, and writes it no more."""
         for path in paths:
@@ -131,9 +148,14 @@ class MemoryLake:
             before = rows = log[0].rows
             for number, version in enumerate(log[1:], 1):
                 here, before = before, version.rows
-                if number not in doubtful or (number not in lost and chance.random() < 0.5):
+                info = version.info
+                if number not in doubtful and number in self.checkpoints.get(path, ()):
+                    rows = version.rows
+                elif number not in doubtful or (number not in lost and chance.random() < 0.5):
                     rows = version.changed(rows, here)
-                log[number] = replace(version, rows=rows)
+                else:
+                    info = {}
+                log[number] = replace(version, rows=rows, info=info)
             self.lost.pop(path, None)
             self.shorten(path, chance.randint(flushed, len(log)))
 
@@ -144,7 +166,8 @@ class MemoryLake:
     def shorten(self, path: str, length: int) -> None:
         """Take a table's last versions away; without any it does not exist."""
         del self.tables[path][length:]
-        self.lost[path] = {number for number in self.lost.get(path, ()) if number < length}
+        for numbers in (self.lost, self.checkpoints):
+            numbers[path] = {number for number in numbers.get(path, ()) if number < length}
         self.flushed[path] = min(self.flushed.get(path, 0), length)
         if not length:
             del self.tables[path]
@@ -153,6 +176,43 @@ class MemoryLake:
         """The latest commits, the latest first."""
         log = list(enumerate(self.tables.get(path, ())))
         return [Commit.of_log(number, json.loads(json.dumps(version.info))) for number, version in log[::-1][:latest]]
+
+
+class Manifests:
+    """A warehouse's manifests: documents by origin and slot, the last one counts."""
+
+    path = "memory/pgbridge/subscriptions"
+
+    def __init__(self, lake: MemoryLake) -> None:
+        self._documents = lake.manifests
+        self._generations = lake.generations
+
+    def append(self, _: Any, origin: str, slot_name: str, due: Due) -> Last:
+        """Keep a document, unless the origin was claimed since."""
+        if self._generations.get(origin, 0) <= due.generation:
+            self._documents.pop((origin, slot_name), None)
+            self._documents[origin, slot_name] = due.document
+        return self.last(None, origin) or Last(0, slot_name)
+
+    def claim(self, _: Any, origin: str, slot_name: str) -> int:
+        """Begin another generation."""
+        del slot_name
+        self._generations[origin] = self._generations.get(origin, 0) + 1
+        return self._generations[origin]
+
+    def last(self, _: Any, origin: str) -> Last | None:
+        """The last document's slot, and the generation as a number."""
+        slots = [slot for of, slot in self._documents if of == origin]
+        return Last(self._generations.get(origin, 0) << 32, slots[-1]) if slots else None
+
+    def lock_of(self, _: str) -> Any:
+        """No lock: appending takes no time."""
+        return nullcontext()
+
+    def latest(self, _: Any, origin: str, slot_name: str) -> Manifest | None:
+        """The last document of a subscription."""
+        document = self._documents.get((origin, slot_name))
+        return None if document is None else Manifest.of(document)
 
 
 class MemoryConf(dict[str, str]):

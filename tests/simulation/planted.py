@@ -97,7 +97,13 @@ def a_later_flush_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(catalog.Catalog, "begin_flush", lambda *_: None)
 
 
+def log_entries_are_relied_on(patch: pytest.MonkeyPatch) -> None:
+    """Also those of which a flush has failed."""
+    patch.setattr(MemoryLake, "checkpoint", lambda *_: None)
+
+
 PLANTED = (
+    log_entries_are_relied_on,
     a_later_flush_is_believed,
     late_commits_are_not_kept_out,
     a_reboot_does_not_count,

@@ -15,13 +15,16 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
+from py4j.protocol import Py4JError
 
 from pgbridge.bridge.runtime.errors import (
     ApplyError,
+    BridgeError,
     OutcomeUnknown,
     PublisherError,
     StateError,
     TableAhead,
+    TakenOver,
     TargetBusy,
     TargetError,
 )
@@ -76,6 +79,7 @@ class Simulation:
         self._lengths: dict[str, int] = {}
         self._unfit: list[WalTransaction] = []
         self._is_backup_older = False  # than the standby
+        self._is_touched = False  # by hand: tables, or the slot, since they were equal
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -124,7 +128,7 @@ class Simulation:
         self.bridge.fails_in = 1 + number % 3
 
     def fail_copy_flush(self, number: int) -> None:
-        """A flush of a copy fails; no seed has it (see `test_a_copy_whose_flush_has_failed`)."""
+        """A flush of a copy fails."""
         self.bridge.copy_fails_in = 1 + number % 3
 
     def batch_size(self, number: int) -> None:
@@ -180,6 +184,12 @@ class Simulation:
             self._put_back = self.bridge.save_state()
             self._lengths = {path: len(log) for path, log in self.bridge.lake.tables.items()}
 
+    def lose_state(self, number: int) -> None:
+        """The state directory is lost. A recovery may be cut short."""
+        self.bridge.lose_state()
+        if number % 2:
+            self._recovered(("claimed", "fenced")[number // 2 % 2])
+
     def put_back_state(self, number: int) -> None:
         """The state directory of before."""
         del number
@@ -188,6 +198,7 @@ class Simulation:
 
     def put_back_tables(self, number: int) -> None:
         """Tables of before, some or all; nothing of Spark is alive then."""
+        self._is_touched = True
         self.bridge.lake.forget()
         for i, (path, length) in enumerate(sorted(self._lengths.items())):
             if (number % 7 + 1) >> i & 1 and path in self.bridge.lake.tables:
@@ -202,8 +213,9 @@ class Simulation:
         infos = [version.info for version in self.bridge.lake.tables.get(path, [])]
         version = len(infos) - 2 - number // 3 % 3
         copies = [i for i, info in enumerate(infos) if '/copy"' in info.get("userMetadata", "")]
-        undone = any(info["operation"] == "RESTORE" for info in infos[version + 1 :])
+        undone = any(info.get("operation") == "RESTORE" for info in infos[version + 1 :])
         if copies and version >= copies[-1] and not undone:
+            self._is_touched = True
             self.bridge.lake.restore(path, version)
 
     def optimize(self, number: int) -> None:
@@ -216,6 +228,7 @@ class Simulation:
         """pg_replication_slot_advance, to the end."""
         del number
         if self.server.confirmed_lsn is not None:
+            self._is_touched = True
             self.server.confirmed_lsn = self.server.end_lsn
 
     def in_the_window(self, number: int) -> None:
@@ -297,6 +310,8 @@ class Simulation:
             self._end(error, number)
         elif _passes(error):
             pass
+        elif isinstance(error, StateError) and (isinstance(error, TakenOver) or "recover" in (error.hint or "")):
+            self._recover()
         elif isinstance(error, PublisherError | TargetError):
             if not error.hint or not ("durable" in error.message or "lost" in error.message):
                 raise Violation(f"an error that does not say what is lost, or what to do: {error!r}")
@@ -304,9 +319,26 @@ class Simulation:
         else:
             raise Violation(f"no documented error: {error!r}")
 
+    def _recover(self) -> None:
+        """Run the command until it is done, as its errors say; what they say is lost is copied again."""
+        for _ in range(_MOST_LIVES):
+            error = self._recovered()
+            if error is None:
+                return
+            if not isinstance(error, Py4JError | BridgeError):
+                raise Violation(f"no documented error of a recovery: {error!r}")
+        raise Violation(f"it is not recovered: {error!r}")
+
+    def _recovered(self, point: str = "") -> BaseException | None:
+        """Who has changed tables or the slot by hand, and has nothing any more that tells it, copies all afresh."""
+        if self._is_touched:
+            self.server.confirmed_lsn = None
+        return self.bridge.recover(point)
+
     def _compare(self) -> None:
         if (differences := self.bridge.differences()) != {}:
             raise Violation(f"without an error, tables differ (published, Delta): {differences}")
+        self._is_touched = False
 
     def _take_out(self, finish_lsn: int) -> None:
         """What was skipped is in no table, and in no copy afresh."""
@@ -326,6 +358,7 @@ WEIGHTS: Final = {
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
     "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
     "cut_power": 3, "lose_answer": 3, "fill_disk": 2, "fail_flush": 1,
+    "fail_copy_flush": 1, "lose_state": 1,
 }  # fmt: skip
 """The steps, and how often each comes."""
 

@@ -98,7 +98,7 @@ class MemoryServer:
         del slot_name
         if self.confirmed_lsn is None:
             return None
-        return SlotStatus("pgoutput", "logical", self.database, True, 1, self.confirmed_lsn, "reserved")
+        return SlotStatus("pgoutput", "logical", self.database, False, None, self.confirmed_lsn, "reserved")
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from tests.simulation.planted import PLANTED
-from tests.simulation.seeded import Step, shortened, steps_of, violation
+from tests.simulation.seeded import POINTS, Step, shortened, steps_of, violation
 
 SEEDS = int(os.environ.get("PGBRIDGE_SEEDS", "300"))
 _EACH = 25
@@ -33,17 +33,11 @@ def test_a_planted_fault_is_noticed(tmp_path, plant):
     assert any(violation(steps_of(seed), tmp_path, plant) is not None for seed in range(100))
 
 
-@pytest.mark.xfail(strict=True, reason="a copy that is made again relies on the entry of the one that was not flushed")
-def test_a_copy_whose_flush_has_failed(tmp_path):
-    """Then the power goes, and the log lacks that entry: what was in the table before is in it again."""
-    steps = [
-        Step("insert", 25063),
-        Step("live"),
-        Step("fail_copy_flush", 2),
-        Step("put_back_server"),
-        Step("cut_power", 1983),
-    ]
-    assert violation(steps, tmp_path) is None
+@pytest.mark.parametrize("last", range(0, 60, 6))
+def test_a_flush_that_nobody_remembers(tmp_path, last):
+    """It failed, the undo was killed, the state directory is lost: then the power goes."""
+    steps = [Step("live"), Step("insert", 6), Step("fail_flush"), Step("kill", POINTS.index("undo_begun"))]
+    assert violation([*steps, Step("lose_state"), Step("live"), Step("cut_power", last)], tmp_path) is None
 
 
 def test_a_failure_is_shortened_to_what_it_takes(tmp_path):

@@ -15,12 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.lake.commit import messages
-from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from pgbridge.bridge.lake.retry import retry_commit
 from pgbridge.bridge.lake.table import written_schema
-from pgbridge.bridge.lake.table_position import described_commits
-from pgbridge.bridge.lake.writes import commit_nothing
+from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.lake.writes import commit_nothing, write_checkpoint
 from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from structlog.typing import FilteringBoundLogger
 
+    from pgbridge.bridge.lake.log.history import History
     from pgbridge.protocol.lsn import Lsn
 
 
@@ -37,9 +37,8 @@ class UndoneBatch:
     """The batch whose commits are reverted.
 
     Attributes:
-        doubtful: A flush of its commits, or of an earlier undo of them, may have failed (see
-            `History.doubtful_beyond`). Of the table of logical messages, a DELETE that was made already is not
-            repeated.
+        doubtful: A flush of its commits, or of an earlier undo of them, may have failed: a power cut may lose their log
+            entries yet. So a checkpoint follows, with which they do not matter.
     """
 
     app_id: str
@@ -61,20 +60,23 @@ class UndoneBatch:
         """The stamp of an undo, for what Delta can refuse of it: the DELETE of messages."""
         return CommitStamp(self.app_id, self.start_lsn, self.end_lsn, fences=True, undo_number=time.time_ns() // 1000)
 
-    def versions(self, history: History, position: Lsn) -> list[int]:
-        """The versions to restore one after the other, to bring a table back to where it was before the batch.
+    def version(self, history: History, position: Lsn) -> int | None:
+        """The version to restore, to bring a table back to where it was before the batch; None if it does not have it.
 
         Raises:
+            TargetError: Another writer has changed rows after the batch's commit.
             TakenOver: What is beyond the position is another machine's.
         """
-        if self.doubtful:
-            versions = history.doubtful_beyond(position)
-        else:
-            first = history.first_beyond(position)
-            versions = [] if first is None else [first - 1]
-        if versions:  # so all since the batch began was read
-            history.check_owned(self.app_id)
-        return versions
+        first = history.first_beyond(position)
+        if first is None:
+            return None
+        history.check_owned(self.app_id)  # all since the batch began was read
+        return first - 1
+
+    def settle(self, spark: SparkSession, path: str, *, had_it: bool) -> None:
+        """Have a checkpoint follow, if the batch is doubtful, and the table has had commits of it, undone or not."""
+        if self.doubtful and had_it:
+            write_checkpoint(spark, path)
 
 
 def restore_tables(
@@ -103,13 +105,19 @@ def restore_tables(
     """
 
     def restore(path: str, position: Lsn) -> None:
-        for version in batch.versions(_history(spark, path), position):
+        history = history_of(spark, path)
+        version = batch.version(history, position)
+        if version is not None:
             spark.sql(f"RESTORE TABLE {sql_name(path)} TO VERSION AS OF {version}").collect()
             _bring_back(spark, path)
+        batch.settle(spark, path, had_it=history.has_after(position))
+        if version is not None:
             on_restored()
 
     def delete(own: messages.BatchRows) -> None:
-        if messages.delete(spark, own):
+        deleted = messages.delete(spark, own)
+        batch.settle(spark, own.path, had_it=True)
+        if deleted:
             on_restored()
 
     def part(path: str, what: Callable[[], None]) -> None:
@@ -130,17 +138,13 @@ def fence_table(spark: SparkSession, path: str, *fences: CommitStamp, log: Filte
         retry_commit(partial(commit_nothing, spark, path, schema, *fences), path, log)
 
 
-def _history(spark: SparkSession, path: str) -> History:
-    return History(path, lambda latest: described_commits(spark, path, latest))
-
-
 def _bring_back(spark: SparkSession, path: str) -> None:
     """Bring back what another writer committed between the look at the history and the RESTORE, which reverted it.
 
     Raises:
         TargetError: There was such a commit: the batch cannot be undone any more.
     """
-    history = _history(spark, path)
+    history = history_of(spark, path)
     undo = history.last_undo()
     lost = None if undo is None else history.reverted_by(undo)
     if undo is not None and undo.restored is not None and lost is not None:

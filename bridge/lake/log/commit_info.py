@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEEP_ROWS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATS", "REORG", "CLUSTER BY"}
+    {
+        *("OPTIMIZE", "VACUUM START", "VACUUM END", "COMPUTE STATS", "REORG", "CLUSTER BY"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"),
+    }
 )
 """Operations that keep the rows: nothing is lost if they are reverted too."""
 
@@ -28,7 +31,8 @@ class Commit:
     Attributes:
         origin: The application id of its batch or copy; empty for other writers' commits.
         end_lsn: That batch's end, as text.
-        restored: The version that a RESTORE restored; None for other operations, and for a RESTORE by time.
+        restored: The version that a RESTORE restored; None for a RESTORE by time. Of a commit that was made for a
+            checkpoint, the version with the table's position. None for all others.
         start_lsn: The batch's start, as text; of a copy, its end.
         last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
         made_ms: When Delta made the commit, in milliseconds since 1970.
@@ -71,7 +75,7 @@ class Commit:
         origin, start_lsn, end_lsn = mark.get("origin", ""), mark.get("start_lsn", ""), mark.get("end_lsn", "")
         # earlier versions marked an undo by another word, and what keeps a late commit out by a batch of no length
         given_up = mark.get("given_up") or mark.get("undone") or (start_lsn == end_lsn and not origin.endswith("/copy"))
-        restored = str(parameters.get("version")) if operation == "RESTORE" else ""
+        restored = str(parameters.get("version") if operation == "RESTORE" else mark.get("stands_on"))
         retention = str(parameters.get("specifiedRetentionMillis", parameters.get("defaultRetentionMillis")))
         return cls(
             version,
@@ -103,6 +107,11 @@ class Commit:
         """The epoch of the batch that is committed, or given up; None if the commit is of no batch."""
         mark = self.origin.rpartition("/")[2]
         return int(mark) if mark.isdigit() else None
+
+    @property
+    def reverts(self) -> bool:
+        """Whether it is a RESTORE that has undone a batch."""
+        return self.given_up and self.operation == "RESTORE" and self.restored is not None
 
     def fences(self, app_id: str) -> bool:
         """Whether it keeps out all that the application id of batches may still commit: another machine goes on."""

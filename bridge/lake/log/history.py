@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pgbridge.bridge.lake.log.commit_info import KEEP_ROWS, Commit
 from pgbridge.bridge.runtime.errors import TakenOver, TargetError
 from pgbridge.bridge.targets.location import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from pgbridge.bridge.lake.log.commit_info import Commit
 
 
 @dataclass
@@ -161,6 +162,12 @@ class History:
                 commits.append(commit)
         return commits
 
+    @property
+    def standing(self) -> int | None:
+        """The version that has the table's position; None without a batch or copy."""
+        commits = self._walk(self._latest())
+        return next((commit.version for commit in commits if commit.position is not None), None)
+
     def has_after(self, position: int) -> bool:
         """Whether a batch that ends after a position is among the commits that were read."""
         return any(commit.position is not None and commit.position > position for commit in self._commits.values())
@@ -173,42 +180,6 @@ class History:
     def is_whole(self) -> bool:
         """Whether the history that was read begins with the table."""
         return self._complete and min(self._commits, default=1) == 0
-
-    def doubtful_beyond(self, remote_lsn: int) -> list[int]:
-        """The versions to restore, one after the other, that undo batches whose log entries may not be on disk.
-
-        A RESTORE records what differs from the version before it. If a power cut loses that version's log entry, the
-        RESTORE leaves files of the batch in the table, or lacks files that the batch removed. So every version since
-        the batch's first is restored before the one that precedes it: then the RESTOREs record each file that any of
-        these versions has and the last one lacks, and the other way round, whatever is left of their own entries.
-
-        Returns:
-            The versions, the last one without the batch; empty if the table has never had one of its commits. An
-            earlier undo does not count, because its RESTOREs are as doubtful.
-
-        Raises:
-            TargetError: Another writer changed rows, or restored the table, after the batch's first commit.
-        """
-        version = latest = self._latest()
-        made: list[int] = []
-        first: int | None = None
-        while (commit := self._find(version)) is not None:
-            if commit.position is not None and not commit.is_beyond(remote_lsn):
-                break  # an earlier batch, or the copy
-            if commit.restored is None:
-                made.append(version)
-                first = version if commit.is_beyond(remote_lsn) else first
-            version -= 1
-        if first is None:
-            return []
-        version = latest
-        while version >= first:
-            commit = self._commits[version]
-            kept = commit.operation in KEEP_ROWS or commit.restored == first - 1 or commit.given_up
-            if not kept and not commit.is_beyond(remote_lsn):
-                raise self.would_be_lost(first, commit)
-            version = version - 1 if commit.restored is None else commit.restored
-        return [*(version for version in made if first <= version < latest), first - 1]
 
     def would_be_lost(self, first: int, later: Commit) -> TargetError:
         """Return the error for a version that cannot be undone, because another writer committed after it."""
@@ -246,7 +217,7 @@ class History:
                 yield commit
                 version -= 1
                 continue
-            if commit.given_up and (lost := self.reverted_by(commit)) is not None:
+            if commit.reverts and (lost := self.reverted_by(commit)) is not None:
                 raise self.reverted(commit, lost)
             version = commit.restored
 
@@ -265,7 +236,7 @@ class History:
             TargetError: It is.
         """
         before = self._find(latest.version - 1)
-        if before is not None and before.given_up and before.restored is not None:
+        if before is not None and before.reverts:
             lost = self.reverted_by(before)
             if lost is not None and lost.fences(before.origin):
                 raise self.reverted(before, lost)
@@ -273,7 +244,7 @@ class History:
     def last_undo(self) -> Commit | None:
         """The latest RESTORE that has undone a batch, among the commits that were read."""
         self._more()
-        undos = (commit for commit in self._commits.values() if commit.given_up and commit.restored is not None)
+        undos = (commit for commit in self._commits.values() if commit.reverts)
         return max(undos, key=lambda commit: commit.version, default=None)
 
     def reverted_by(self, undo: Commit) -> Commit | None:

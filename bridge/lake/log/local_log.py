@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ KEY_CHARACTERS: Final = 12
 
 _LAST_COMMITS: Final = 8
 """So many are looked through for an application id: others may have committed since."""
+
+_ONE_PART: Final = 3
+"""Dots in the name of a checkpoint that is whole by itself: VERSION.checkpoint.parquet, or one with a UUID."""
 
 _LOCAL: Final = re.compile(r"(?:file:(?://[^/]*)?)?(/.*)", re.DOTALL)
 
@@ -88,11 +92,21 @@ def checkpoint_version(log: Path) -> int | None:
 
 
 def info_of(entry: Path) -> dict[str, Any]:
-    """A version's commit info; empty if it has none."""
-    with entry.open(encoding="utf-8") as lines:
+    """A version's commit info; empty if it has none, or a power cut has left nothing that can be read."""
+    with entry.open(encoding="utf-8", errors="replace") as lines:
         # it is the first line, except in commits of other writers
         actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
-        return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        with suppress(ValueError):
+            return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return {}
+
+
+def has_checkpoint_after(log: Path, version: int) -> bool:
+    """Whether there is a whole checkpoint of a later version, also if Delta could not keep the hint of it."""
+    if (checkpoint_version(log) or -1) > version:
+        return True
+    names = (file.name for file in log.glob("*.checkpoint.*") if file.name[:20].isdigit())
+    return any(int(name[:20]) > version and name.count(".") <= _ONE_PART for name in names)
 
 
 def last_transaction(log: Path, version: int, app_id: str) -> int | None:

@@ -50,6 +50,8 @@ class CommitStamp:
         copy_number: Of a copy: its transaction version, which rises from copy to copy, as LSNs do not if the publisher
             goes back.
         undo_number: Of what takes rows of the batch back: its transaction version, under an application id of its own.
+        stands_on: Of what only a checkpoint is made of: the version with the table's position. The entries in between
+            may be lost, as a RESTORE's.
     """
 
     txn_app_id: str
@@ -62,6 +64,7 @@ class CommitStamp:
     fences: bool = False
     copy_number: int | None = None
     undo_number: int | None = None
+    stands_on: int | None = None
 
     @property
     def txn_version(self) -> int:
@@ -98,6 +101,8 @@ class CommitStamp:
             mark["part"] = -1 if self.part is None else self.part
         if self.fences:
             mark["given_up"] = True
+        if self.stands_on is not None:
+            mark["stands_on"] = self.stands_on
         return json.dumps({"pgbridge": mark})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgbridge.bridge.apply import maintenance as module
-from pgbridge.bridge.apply.maintenance import DeltaTables, Maintenance, Policy, versions_to_restore
+from pgbridge.bridge.apply.maintenance import DeltaTables, Maintenance, Policy, is_optimized
 from pgbridge.bridge.catalog import catalog as catalog_module, maintenance as track
 from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.catalog.maintenance import OptimizeIntent
@@ -26,6 +26,7 @@ from pgbridge.bridge.spark.session import fork
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing
 from tests.bridge.apply.made_targets import changes, content, copied
+from tests.bridge.lake.lost_entries import lose_entries
 
 INTENT = OptimizeIntent("/lake/t1", 7)
 FILES = 8
@@ -33,25 +34,26 @@ ROWS = [(number, "old") for number in range(FILES)]
 
 
 @pytest.mark.parametrize(
-    ("later", "restored"),
+    ("later", "optimized"),
     [
-        ([], []),
-        ([Commit(8, "WRITE")], []),
-        ([Commit(8, "OPTIMIZE")], [7]),
-        ([Commit(9, "VACUUM END"), Commit(8, "OPTIMIZE")], [8, 7]),
-        ([Commit(9, "OPTIMIZE"), Commit(8, "OPTIMIZE")], [8, 7]),
-        ([Commit(9, "RESTORE", restored=7), Commit(8, "OPTIMIZE")], [8, 7]),
-        ([Commit(10, "RESTORE", restored=7), Commit(9, "WRITE"), Commit(8, "OPTIMIZE")], [9, 8, 7]),
-        ([Commit(9, "RESTORE", restored=6), Commit(8, "OPTIMIZE")], []),
+        ([Commit(8, "OPTIMIZE")], True),
+        ([Commit(9, "VACUUM END"), Commit(8, "OPTIMIZE")], True),
+        ([Commit(9, "OPTIMIZE"), Commit(8, "OPTIMIZE")], True),
+        # it is undone already, and so are rows of others, or they came later
+        ([Commit(9, "RESTORE", restored=7), Commit(8, "OPTIMIZE")], False),
+        ([Commit(10, "WRITE", given_up=True), Commit(9, "RESTORE", restored=7), Commit(8, "OPTIMIZE")], False),
+        ([Commit(10, "RESTORE", restored=7), Commit(9, "WRITE"), Commit(8, "OPTIMIZE")], False),
+        ([Commit(10, "WRITE"), Commit(9, "RESTORE", restored=7), Commit(8, "OPTIMIZE")], False),
+        ([Commit(9, "RESTORE", restored=6), Commit(8, "OPTIMIZE")], False),
     ],
 )
-def test_it_is_found_by_the_history(later, restored):
-    assert versions_to_restore(later, INTENT) == restored
+def test_it_is_found_by_the_history(later, optimized):
+    assert is_optimized(later, INTENT) is optimized
 
 
 def test_rows_of_others_are_not_lost():
     with pytest.raises(TargetError, match=r"version 9 \(WRITE\) since"):
-        versions_to_restore([Commit(9, "WRITE"), Commit(8, "OPTIMIZE")], INTENT)
+        is_optimized([Commit(9, "WRITE"), Commit(8, "OPTIMIZE")], INTENT)
 
 
 @pytest.fixture
@@ -145,6 +147,8 @@ def test_an_undo_that_is_cut_short_is_made_again(spark, catalog, table, made, mo
     made().recover()
     assert track.standing(catalog, "sub") is None
     assert (files(spark, table), content(spark, table)) == (FILES, ROWS)
+    lose_entries(spark, table.path, table_version(spark, table.path) - 2)
+    assert (files(spark, table), content(spark, table)) == (FILES, ROWS), "whatever becomes of the OPTIMIZE's entry"
 
 
 def test_a_power_cut_that_loses_what_an_optimize_wrote(spark, catalog, table, made, monkeypatch, tmp_path):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import AnalysisException
 
+from pgbridge.bridge.lake import writes
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.local_log import last_transaction
 from pgbridge.bridge.lake.log.stamp import CommitStamp
-from pgbridge.bridge.lake.writes import append_rows, overwrite_rows
+from pgbridge.bridge.lake.writes import append_rows, overwrite_rows, write_checkpoint
+from pgbridge.bridge.runtime.errors import StateError
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
 from pgbridge.protocol.lsn import Lsn
+from tests.bridge.lake.lost_entries import lose_entries
 
 
 def rows_at(spark, path):
@@ -71,3 +75,32 @@ def test_a_table_that_has_gone_is_not_made_again(spark, tmp_path):
     with pytest.raises(AnalysisException):
         append_rows(spark.createDataFrame([(1,)], "id long"), path, {"txnAppId": "app", "txnVersion": "1"})
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(("every", "is_ours"), [(None, True), (None, False), (7, False)])
+def test_a_checkpoint_makes_up_for_the_entries_before(spark, tmp_path, monkeypatch, every, is_ours):
+    """A Connect server has no other way than the interval, which is afterwards what it was."""
+    path, rows = str(tmp_path / "t"), spark.createDataFrame([(1,)], "id long")
+    create_table(spark, path, rows.schema, properties={} if every is None else {"delta.checkpointInterval": str(every)})
+    interval = f"SHOW TBLPROPERTIES delta.`{path}` ('delta.checkpointInterval')"
+    before = spark.sql(interval).collect()
+    for _ in range(2):
+        append_rows(rows, path)
+    monkeypatch.setattr(writes, "driver_of", lambda _: SimpleNamespace(is_ours=is_ours))
+    write_checkpoint(spark, path)
+    assert spark.sql(interval).collect() == before
+    append_rows(rows, path)
+    lose_entries(spark, path, 1)
+    assert rows_at(spark, path) == [(1,)] * 3
+
+
+def test_a_checkpoint_that_delta_did_not_write_is_an_error(spark, tmp_path, monkeypatch):
+    """It only logs why."""
+    path, rows = str(tmp_path / "t"), spark.createDataFrame([(1,)], "id long")
+    create_table(spark, path, rows.schema)
+    write_checkpoint(spark, str(tmp_path / "none"))
+    write_checkpoint(spark, "s3a://bucket/t")
+    monkeypatch.setattr(writes, "has_checkpoint_after", lambda *_: False)
+    with pytest.raises(StateError, match="Delta could not write a checkpoint") as caught:
+        write_checkpoint(spark, path)
+    assert caught.value.retry

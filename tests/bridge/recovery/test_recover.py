@@ -13,9 +13,9 @@ ROW = SubscriptionRow("shop", True, "inc", 3, "slot", "ready", "1", None, "stopp
 ORIGIN, FLUSHED = Lsn(0x100), Lsn(0x300)
 
 
-def batch(*commits: Commit, rebooted: bool = False):
+def batch(*commits: Commit, rebooted: bool = False, doubtful: bool = False):
     """The batch of a table with these commits beyond the origin."""
-    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, 0)
+    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, doubtful, 0)
     return _Stream(ROW, ORIGIN, 1, [table], 4).batch(FLUSHED, rebooted=rebooted)
 
 
@@ -39,3 +39,12 @@ def test_a_server_that_lacks_what_a_table_has():
 def test_what_is_doubtful_is_undone(why):
     undone = batch(commit(0x200), commit(0x180, part=not why), **why)
     assert (undone.must_be_undone, undone.tables) == (True, None)
+
+
+def test_what_is_on_a_local_disk_is_undone_where_a_flush_may_have_failed():
+    """Also if the former daemon has undone it: of that, too."""
+    for commits in ((commit(0x200),), ()):
+        undone = batch(*commits, doubtful=True)
+        assert (undone.flushing, undone.must_be_undone, undone.tables) == (True, True, ("/lake/a",))
+    after_a_reboot = batch(commit(0x200), doubtful=True, rebooted=True)
+    assert (after_a_reboot.flushing, after_a_reboot.tables) == (True, None), "when that was, is not known for sure"

@@ -10,11 +10,12 @@ from pgbridge.bridge.lake.commit.restore import UndoneBatch, restore_tables
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.stamp import CommitStamp
 from pgbridge.bridge.lake.table_position import history_of
-from pgbridge.bridge.lake.writes import overwrite_rows
+from pgbridge.bridge.lake.writes import append_rows, overwrite_rows
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.spark.session import fork
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
+from tests.bridge.lake.lost_entries import lose_entries
 
 ME = "pgbridge/1/sub/inc/0"
 
@@ -117,26 +118,41 @@ def test_a_doubtful_batch_that_somebody_has_taken_back_by_hand(spark, path):
     assert caught.value.hint is not None
     (before,) = {int(version) for version in re.findall(r"TO VERSION AS OF (\d+)", caught.value.hint)}
     session.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {before}").collect()
-    assert restored(session, path, 0x10, batch) == 3
+    assert restored(session, path, 0x10, batch) == 0
     assert ids(session, path) == [1]
     own = history_of(session, path).own(("pgbridge/1/sub/inc/",))
     assert own is not None
     assert own.position == 0x10
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_log_entries_of_a_doubtful_batch_do_not_matter(spark, path, times):
+    """Nor those of its undo, if the flush of that may have failed, too: the last checkpoint is on the disk."""
+    session = fork(spark)
+    for _ in range(times):
+        restored(session, path, 0x10, UndoneBatch(ME, Lsn(0x10), Lsn(0x20), doubtful=True))
+    lose_entries(session, path, 2)
+    assert ids(spark, path) == [1]
+    own = history_of(session, path).own(("pgbridge/1/sub/inc/",))
+    assert own is not None
+    assert own.position == 0x10, "also if only the entry of the RESTORE were lost, see test_history_undo"
+    append_rows(session.createDataFrame([(7,)], "id long"), path)
+    assert ids(spark, path) == [1, 7]
+
+
 def test_what_somebody_commits_just_before_the_restore_is_brought_back(spark, path, monkeypatch):
     """Then the batch cannot be undone before he has acted, as if he had been seen at first."""
     session = fork(spark)
     batch = UndoneBatch(ME, Lsn(0x10), Lsn(0x20))
-    versions = UndoneBatch.versions
+    version = UndoneBatch.version
 
     def and_delete(*arguments):
-        looked = versions(*arguments)
+        looked = version(*arguments)
         spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1").collect()
         return looked
 
     with monkeypatch.context() as patch:
-        patch.setattr(UndoneBatch, "versions", and_delete)
+        patch.setattr(UndoneBatch, "version", and_delete)
         with pytest.raises(
             TargetError, match=r"version 2 cannot be undone, .* committed version 3 \(DELETE\)"
         ) as caught:

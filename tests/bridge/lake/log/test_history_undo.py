@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.runtime.errors import TargetError
 from tests.bridge.lake.made_history import (
     BEFORE,
@@ -111,9 +112,8 @@ def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
 def test_what_was_replayed_by_hand_after_it_is_not_lost_either():
     """It says nothing of the batches before it, and does not come again by itself."""
     replayed = mine(0x15, f"{FAMILY}replay-0-15.0")
-    for look in ("first_beyond", "doubtful_beyond"):
-        with pytest.raises(TargetError, match=r"version 2 cannot be undone"):
-            getattr(history(*BEFORE, mine(0x20), replayed)[0], look)(BEYOND)
+    with pytest.raises(TargetError, match=r"version 2 cannot be undone"):
+        history(*BEFORE, mine(0x20), replayed)[0].first_beyond(BEYOND)
     assert history(*BEFORE, replayed, mine(0x20))[0].first_beyond(BEYOND) == 3
 
 
@@ -167,50 +167,19 @@ def test_a_history_without_an_undo():
     assert history()[0].last_undo() is None
 
 
-# --- a doubtful undo --------------------------------------------------------------------------------------------------
-
-OTHER_BATCH = mine(0x30, EARLIER)
-
-
-@pytest.mark.parametrize(
-    ("after", "versions"),
-    [
-        ((), []),
-        ((fence(),), []),
-        ((OTHER_BATCH, back_to(1, EARLIER)), [2, 1]),  # beyond the LSN, too
-        ((mine(0x20),), [1]),
-        ((theirs(), mine(0x20)), [2]),  # somebody wrote before it: that stays
-        ((mine(0x20), mine(0x20)), [2, 1]),
-        ((mine(0x20), UPKEEP, mine(0x20), UPKEEP), [4, 3, 2, 1]),
-        ((mine(0x20), fence()), [2, 1]),
-        # undone before, by one RESTORE or by several, or in part: the RESTOREs do not count, what they reverted does
-        ((mine(0x20), back_to(1, ME)), [2, 1]),
-        ((mine(0x20), mine(0x20), back_to(2, ME), back_to(1, ME)), [3, 2, 1]),
-        ((mine(0x20), mine(0x20), back_to(2, ME)), [3, 2, 1]),
-        ((mine(0x20), back_to(1, ME), UPKEEP), [2, 1]),
-        ((mine(0x20), back_to(1, ME), fence()), [2, 1]),
-        # by hand, as the hint says, with what was in the way of it
-        ((mine(0x20), theirs(), back_to(1)), [3, 2, 1]),
-        ((mine(0x20), back_to(1, ME), theirs(), back_to(1)), [4, 2, 1]),
-    ],
-)
-def test_doubtful_beyond(after, versions):
-    assert history(*BEFORE, *after)[0].doubtful_beyond(BEYOND) == versions
-
-
-@pytest.mark.parametrize(
-    ("after", "other", "operation"),
-    [
-        ((mine(0x20), theirs()), 3, "WRITE"),
-        ((mine(0x20), back_to(1, ME), theirs()), 4, "WRITE"),
-        ((mine(0x20), UPKEEP, theirs("DELETE"), mine(0x20)), 4, "DELETE"),
-        ((mine(0x20), back_to(0)), 3, "RESTORE"),
-        ((mine(0x20), back_to(None)), 3, "RESTORE"),
-    ],
-)
-def test_what_others_did_is_not_lost_by_a_doubtful_undo_either(after, other, operation):
-    """The hint's RESTORE helps."""
-    with pytest.raises(TargetError, match=rf"another writer committed version {other} \({operation}\)") as caught:
-        history(*BEFORE, *after)[0].doubtful_beyond(BEYOND)
-    assert "run: RESTORE TABLE delta.`/lake/t` TO VERSION AS OF 1;" in caught.value.hint
-    assert history(*BEFORE, *after, back_to(1))[0].doubtful_beyond(BEYOND)[-1] == 1
+def test_what_a_checkpoint_was_made_of_says_what_the_table_stands_on():
+    """Then the entry of a RESTORE may be lost, with which rows are taken back that the log still has."""
+    checkpoint = Commit(0, "WRITE", "pgbridge/checkpoint", given_up=True, restored=1)
+    lost = Commit(0, "")
+    for between in (back_to(1, ME), lost):
+        made = history(*BEFORE, mine(0x20), between, checkpoint)[0]
+        assert made.first_beyond(BEYOND) is None
+        assert made.standing == 1
+        assert made.last_undo() is None or between is not lost
+        own = made.own((FAMILY,))
+        assert own is not None
+        assert own.version == 1
+        assert made.has_after(BEYOND), "so that it is known to be doubtful"
+        assert made.as_of(0x10) == 4
+    later = history(*BEFORE, mine(0x20), lost, checkpoint, mine(0x20))[0]
+    assert later.first_beyond(BEYOND) == 5

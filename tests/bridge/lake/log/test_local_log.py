@@ -11,6 +11,8 @@ from pgbridge.bridge.lake.log.local_log import (
     checksum_of,
     entry_of,
     folder_uri,
+    has_checkpoint_after,
+    info_of,
     last_transaction,
     latest_version,
     local_folder,
@@ -127,3 +129,30 @@ def test_a_local_folder_is_the_one_that_hadoop_takes_a_path_for(spark, path, fol
     assert (uri.getPath() if uri.getScheme() in {None, "file"} else None) == folder
     assert local_folder(path) == (None if folder is None else Path(folder))
     assert folder is None or local_folder(folder_uri(Path(folder))) == Path(folder)
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 300, b'{"commitInfo":{"operation":"WRI', b'\xff{"commitInfo":\xfe'])
+def test_what_a_power_cut_leaves_of_an_entry_says_nothing(tmp_path, left):
+    entry = tmp_path / "00000000000000000003.json"
+    entry.write_bytes(left)
+    assert info_of(entry) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "there"),
+    [
+        ((), False),
+        (("00000000000000000007.checkpoint.parquet",), False),
+        (("00000000000000000008.checkpoint.parquet",), True),
+        (("00000000000000000009.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",), True),
+        (("00000000000000000009.checkpoint.0000000001.0000000002.parquet",), False),  # a part of one
+    ],
+)
+def test_a_checkpoint_that_is_later(tmp_path, names, there):
+    """Also without the hint, which Delta may not have been able to keep."""
+    for name in names:
+        (tmp_path / name).touch()
+    assert has_checkpoint_after(tmp_path, 7) is there
+    (tmp_path / "_last_checkpoint").write_text(json.dumps({"version": 8}))
+    assert has_checkpoint_after(tmp_path, 7)
+    assert not has_checkpoint_after(tmp_path, 9)
