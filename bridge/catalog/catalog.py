@@ -9,6 +9,7 @@ this package keep further tables in it, with functions that take the catalog: `r
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +25,7 @@ from pgbridge.bridge.catalog.catalog_rows import (
     AHEAD_OF_2,
     REL_COLUMNS,
     REL_VALUES,
+    SUBSCRIPTION_COLUMNS,
     BatchIntent,
     ColumnRow,
     PreparedRow,
@@ -44,6 +46,8 @@ _TIMELINE = "(SELECT timeline FROM origin WHERE subscription = ?1)"
 _COMMIT_DELAY_S = 0.05
 """How long a transaction waits for other origins to advance, if the one before had several: PostgreSQL's commit_delay,
 and its commit_siblings."""
+
+_LOOK_S = 0.5
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -75,6 +79,7 @@ class Catalog:
         self.state_dir = path.parent
         self._database = Database(path)
         self._writer: int | None = None  # the thread that has a transaction
+        self._written, self._looked_s, self._seen = 0, -math.inf, 0
         self._claims: dict[str, str] = {}
         # each transaction waits for the disk; hundreds of idle subscriptions advance about once a second
         self._advances = Together(self._advance_all, delay_s=_COMMIT_DELAY_S)
@@ -93,12 +98,16 @@ class Catalog:
             with self._database.using() as db:
                 yield db
             return
-        with self._lock, self._database.transaction(flush=flush) as db:
-            self._writer = threading.get_ident()
+        with self._lock:
             try:
-                yield db
+                with self._database.transaction(flush=flush) as db:
+                    self._writer = threading.get_ident()
+                    try:
+                        yield db
+                    finally:
+                        self._writer = None
             finally:
-                self._writer = None
+                self._written += 1  # after the COMMIT: who sees it reads what was committed
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several statements as one transaction, for the modules of this package that keep tables of their own."""
@@ -111,6 +120,17 @@ class Catalog:
                 return db.execute(sql, parameters).fetchall()
         with self._reading, self._reader.using() as db:
             return db.execute(sql, parameters).fetchall()
+
+    def version(self) -> tuple[int, int]:
+        """Another value once the catalog may have other rows: at once after a change of this process.
+
+        What other processes do is seen within half a second. So hundreds of threads which ask every second ask SQLite
+        for nothing while nothing changes.
+        """
+        with self._reading:
+            if time.monotonic() >= self._looked_s + _LOOK_S:
+                self._looked_s, self._seen = time.monotonic(), self._reader.data_version()
+            return self._written, self._seen
 
     def close(self) -> None:
         """Close the file."""
@@ -132,18 +152,13 @@ class Catalog:
 
     def subscription(self, name: str) -> catalog_rows.SubscriptionRow | None:
         """The subscription's row; None before the first `register`."""
-        rows = self.rows(
-            "SELECT name, enabled, incarnation, epoch, slot_name, slot_state, system_identifier, skip_lsn, state, "
-            "received_lsn, apply_error_count, sync_error_count FROM subscription WHERE name = ?",
-            name,
-        )
-        if not rows:
-            return None
-        _, enabled, incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, received_lsn, *counts = rows[0]
-        skip_lsn, lsn = None if skip_lsn is None else Lsn(skip_lsn), Lsn(received_lsn)
-        return catalog_rows.SubscriptionRow(
-            name, bool(enabled), incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, lsn, *counts
-        )
+        rows = self.rows(f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscription WHERE name = ?", name)
+        return catalog_rows.SubscriptionRow.of(rows[0]) if rows else None
+
+    def subscriptions(self) -> dict[str, catalog_rows.SubscriptionRow]:
+        """The rows of all subscriptions, and of their tablesync workers, by name."""
+        rows = map(catalog_rows.SubscriptionRow.of, self.rows(f"SELECT {SUBSCRIPTION_COLUMNS} FROM subscription"))
+        return {row.name: row for row in rows}
 
     def set_enabled(self, name: str, *, enabled: bool) -> None:
         """ALTER SUBSCRIPTION … ENABLE / DISABLE."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pgbridge.protocol.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SYNC: Final = ":sync"
 """Ends the tablesync worker's name in the catalog; a subscription's name has no colon."""
@@ -38,6 +41,15 @@ class SubscriptionRow:
     apply_error_count: int
     sync_error_count: int
 
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """Make one of the values of `SUBSCRIPTION_COLUMNS`."""
+        name, enabled, incarnation, epoch, slot_name, slot_state, system, skip_lsn, state, received, *counts = values
+        lsn, received_lsn = None if skip_lsn is None else Lsn(skip_lsn), Lsn(received)
+        return cls(
+            name, bool(enabled), incarnation, epoch, slot_name, slot_state, system, lsn, state, received_lsn, *counts
+        )
+
     @property
     def txn_app_id(self) -> str:
         """Delta's application id of the subscription's commits; another one after the state was removed."""
@@ -48,6 +60,12 @@ class SubscriptionRow:
         """Delta's application id of batches; another one after each undo, or Delta would ignore the batch's retry."""
         return f"{self.txn_app_id}/{self.epoch}"
 
+
+SUBSCRIPTION_COLUMNS: Final = (
+    "name, enabled, incarnation, epoch, slot_name, slot_state, system_identifier, skip_lsn, state, received_lsn, "
+    "apply_error_count, sync_error_count"
+)
+"""The columns of `subscription` in the order of `SubscriptionRow`'s fields."""
 
 FOLLOWS_STREAM: Final = frozenset("sr")
 """States of a table that follows the stream."""

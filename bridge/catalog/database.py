@@ -103,6 +103,11 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise _damaged(self._path, error) from error
 
+    def data_version(self) -> int:
+        """A number that is another one once another connection has changed the file (PRAGMA data_version)."""
+        with self.using() as db:
+            return int(db.execute("PRAGMA data_version").fetchone()[0])
+
     def _set_held(self, *, held: bool) -> None:
         if held is not self._held:
             self._held = held

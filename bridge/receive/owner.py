@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pgbridge.bridge.config.config import Subscription
 
 SILENT_S: Final = 20.0
-"""So long a stream's status update may take to come, which is sent every second."""
+"""So long a stream's status update may take to come: six times what a quiet stream waits before the next one."""
 
 _WATCH_SILENT_S: Final = 3 * INTERVAL_S
 

@@ -33,10 +33,11 @@ from pgbridge.bridge.spark.launch import Launch, Starting
 from pgbridge.bridge.sync.copy_progress import CopyLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
     from pgbridge.bridge.config.config import Config, Subscription
 
 FAULT_VARIABLE = "PGBRIDGE_FAULT"
@@ -231,7 +232,7 @@ class Daemon:
         self._service.turn(())
         with suppress(errors.StateError):  # the catalog cannot be used now
             if self._catalog is not None:
-                self._see_disabled(self._catalog)
+                self._see_disabled(self._catalog, self._catalog.subscriptions())
 
     @property
     def _stopping(self) -> bool:
@@ -369,13 +370,13 @@ class Daemon:
         if not self._taken_over:
             return False
         with suppress(errors.StateError):  # the catalog cannot be used now
-            rows = [catalog.subscription(name) for name in self._config.subscription]
-            return {row.name for row in rows if row is not None and row.enabled} <= self._taken_over.keys()
+            enabled = {name for name, row in catalog.subscriptions().items() if row.enabled}
+            return enabled & self._config.subscription.keys() <= self._taken_over.keys()
         return False
 
     def _states(self, catalog: Catalog) -> dict[str, str]:
-        rows = {name: catalog.subscription(name) for name in self._config.subscription}
-        return {name: row.state for name, row in rows.items() if row is not None}
+        rows = catalog.subscriptions()
+        return {name: rows[name].state for name in self._config.subscription if name in rows}
 
     def _reread(self, catalog: Catalog) -> None:
         self._service.reloading()
@@ -409,11 +410,12 @@ class Daemon:
             self._monitor.turn()
 
     def _start_workers(self, spark: SparkSession, catalog: Catalog) -> None:
-        self._see_disabled(catalog)
+        rows = catalog.subscriptions()
+        self._see_disabled(catalog, rows)
         for name in self._outdated:
             self._workers[name].stop()  # repeatedly, because its copies may have begun other Spark jobs
         for name, subscription in self._config.subscription.items():
-            row = catalog.subscription(name)
+            row = rows.get(name)
             if name in self._workers and row is not None and not row.enabled:
                 self._workers[name].stop()  # cuts a copy short
             if name in self._workers or row is None or not row.enabled:
@@ -445,10 +447,10 @@ class Daemon:
         """What an operator asks of a subscription: a change of it ends the pause after an error, as in its worker."""
         return None if self._catalog is None else refresh.wanted(self._catalog, name)
 
-    def _see_disabled(self, catalog: Catalog) -> None:
+    def _see_disabled(self, catalog: Catalog, rows: Mapping[str, SubscriptionRow]) -> None:
         """Forget why subscriptions without a worker ended, if they are disabled: ENABLE starts them at once."""
         for name in self._config.subscription.keys() - self._workers.keys():
-            row = catalog.subscription(name)
+            row = rows.get(name)
             if row is not None and not row.enabled:
                 self._failed.discard(name)
                 self._again.pop(name, None)

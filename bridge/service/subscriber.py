@@ -100,6 +100,7 @@ class SubscriptionWorker(StreamWorker):
             copy_limit=copy_limit,
         )
         self._again = self._look = self._begun = self._repeats = False
+        self._seen, self._enabled = (-1, -1), True  # at the catalog's version
         self._maintenance = Maintenance(
             catalog,
             name,
@@ -229,6 +230,7 @@ class SubscriptionWorker(StreamWorker):
     def _attempt(self) -> bool:
         """Run one stream, from connecting to its end; return whether another is to begin, perhaps with other tables."""
         self._again = self._look = self._begun = False
+        self._seen = -1, -1
         self.heartbeat.beat()
         self._status.set_state("starting")
         self._copying = False
@@ -374,5 +376,7 @@ class SubscriptionWorker(StreamWorker):
             self._begun = True
             if not self._repeats:
                 self._status.begun()
-        self._look = self._added.stream_should_end()
-        return self._status.enabled()
+        if (version := self._catalog.version()) != self._seen or self._added.syncing:
+            self._seen = version
+            self._look, self._enabled = self._added.stream_should_end(), self._status.enabled()
+        return self._enabled

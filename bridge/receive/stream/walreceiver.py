@@ -21,13 +21,13 @@ import psycopg
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
 from pgbridge.bridge.receive.connection import follow_encoding, translated
-from pgbridge.bridge.receive.readiness import writable
+from pgbridge.bridge.receive.readiness import WalReceiverTimeout, writable
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.copy_both import StreamEnded, copy_both
 from pgbridge.bridge.runtime import errors, faults, threads
 from pgbridge.protocol.codec import walsender
 from pgbridge.protocol.errors import MalformedMessage, ProtocolError
-from pgbridge.protocol.lsn import POSTGRES_EPOCH_S, Lsn
+from pgbridge.protocol.lsn import INVALID, POSTGRES_EPOCH_S, Lsn
 from pgbridge.protocol.stream.assembler import State, TransactionAssembler
 from pgbridge.protocol.stream.transactions import Ending, Item, Transaction
 
@@ -41,49 +41,13 @@ if TYPE_CHECKING:
     from pgbridge.protocol.bulk.message_array import MessageArray
 
 
-class WalReceiverTimeout:
-    """The time since the server last sent something.
-
-    Args:
-        timeout_s: How long the server may send nothing; 0 for any time.
-        now_s: When the stream begins.
-    """
-
-    def __init__(self, timeout_s: float, now_s: float) -> None:
-        self._half_s = timeout_s / 2
-        self._received_s = now_s
-        self._pinged_s: float | None = None
-
-    def received(self, now_s: float) -> None:
-        """Start anew: bytes came, or nothing was read until now."""
-        self._received_s = now_s
-        self._pinged_s = None
-
-    def ping_due(self, now_s: float) -> bool:
-        """Whether to ask the server for a reply now; True once until the server is heard again."""
-        if not self._half_s or self._pinged_s is not None or now_s < self._received_s + self._half_s:
-            return False
-        self._pinged_s = now_s
-        return True
-
-    @property
-    def due_s(self) -> float:
-        """When the next of both is due."""
-        if not self._half_s:
-            return math.inf
-        return (self._received_s if self._pinged_s is None else self._pinged_s) + self._half_s
-
-    def expired(self, now_s: float) -> bool:
-        """Whether the server has not replied to the ping for half of the timeout.
-
-        Counted from the ping: a process that was stopped for hours pings first.
-        """
-        return self._pinged_s is not None and now_s >= self._pinged_s + self._half_s
-
-
 STATUS_INTERVAL_S = 1.0
-"""The longest time between status updates. PostgreSQL's wal_receiver_status_interval is 10 s by default; a second keeps
-pg_replication_slots up to date for monitoring, and costs 34 bytes."""
+"""The longest time between status updates while positions move: so pg_replication_slots is up to date for monitoring,
+and a receiving thread that is busy keeps its walsender."""
+
+IDLE_STATUS_INTERVAL_S: Final = 3.0
+"""The same while nothing comes, and nothing new is to be told. A standby machine takes over after `SILENT_S` without a
+reply (`bridge.receive.owner`). The server asks for one before its wal_sender_timeout, and gets it at once."""
 
 _LATE: Final = threads.Turns("late status updates", rest=0)
 _LAST_WORDS_S = 0.5
@@ -157,7 +121,9 @@ class WalReceiver:
         self._stop = threading.Event()
         self._reply_wanted = threading.Event()
         self._confirm = threading.Event()
-        self._status_due_s = 0.0
+        self._sent_s = -math.inf
+        self._told_lsn = INVALID
+        self._waits = False
         self._sending = threading.Lock()
         self.replication = ReplicationConnection(conninfo, application_name=application_name)
         self._subscription = owner_of(application_name)
@@ -218,8 +184,10 @@ class WalReceiver:
                 self._limit_memory()
                 self._send_status_if_due()
                 if idle:
-                    now_s = time.monotonic()
-                    idle = not self._copy_both.wait(max(0.0, min(self._status_due_s, timeout.due_s) - now_s))
+                    self._waits = True
+                    wait_s = min(self._status_due_s, timeout.due_s) - time.monotonic()
+                    idle = not self._copy_both.wait(max(0.0, wait_s))
+                    self._waits = False
                 while not self._stop.is_set() and not self._queue.wait_for_room(STATUS_INTERVAL_S / 4):
                     # Earlier than due: meanwhile keepalives that request a reply are not read.
                     self._send_status()
@@ -361,6 +329,11 @@ class WalReceiver:
         except OSError as error:  # of the connection, not of the file
             raise psycopg.OperationalError(str(error)) from error
 
+    @property
+    def _status_due_s(self) -> float:
+        quiet = self._waits and not self._confirm.is_set() and self._progress.received_lsn <= self._told_lsn
+        return self._sent_s + (IDLE_STATUS_INTERVAL_S if quiet else STATUS_INTERVAL_S)
+
     def _send_status_if_due(self) -> None:
         if self._reply_wanted.is_set() or self._confirm.is_set() or time.monotonic() >= self._status_due_s:
             self._send_status()
@@ -386,15 +359,16 @@ class WalReceiver:
 
     def _send_status_alone(self) -> None:
         self._confirm.clear()  # first: what becomes durable from here on is confirmed by the next update
-        durable = self._progress.durable_lsn
+        durable = self._progress.durable_lsn  # read once: what a data source has to confirm is told once
+        received = max(self._progress.received_lsn, durable)
         reply_wanted = self._reply_wanted.is_set()
         self._reply_wanted.clear()
         update = walsender.StandbyStatusUpdate(
-            write_lsn=max(self._progress.received_lsn, durable),
+            write_lsn=received,
             flush_lsn=durable,
             apply_lsn=durable,
             send_time_us=int((time.time() - POSTGRES_EPOCH_S) * 1_000_000),
             reply_requested=reply_wanted,
         )
         self._copy_both.send(walsender.encode_standby_status_update(update))
-        self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
+        self._told_lsn, self._sent_s = received, time.monotonic()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
+from pgbridge.bridge.catalog import catalog as catalog_module
+from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, ErrorRow, RelRow, SubscriptionRow
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.track.made_catalog import everything
@@ -106,3 +111,40 @@ def test_errors(catalog):
     assert (last.message, last.finish_lsn, last.relation) == ("fourth", None, None)
     row = catalog.subscription("shop")
     assert (row.apply_error_count, row.sync_error_count) == (1, 2)
+
+
+def test_its_version_is_another_one_after_each_change(tmp_path, monkeypatch):
+    """Of this process at once; of another one at the next look, which costs SQLite something, and so comes seldom."""
+    now_s = 100.0
+    monkeypatch.setattr(catalog_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    with closing(Catalog(catalog_path(tmp_path))) as catalog, closing(Catalog(catalog_path(tmp_path))) as other:
+        before = catalog.version()
+        assert catalog.version() == before
+        catalog.register("sub", enabled=True)
+        own = catalog.version()
+        assert own != before
+        now_s += 1
+        seen = catalog.version()  # it is another connection that writes
+        assert catalog.version() == seen
+        other.set_enabled("sub", enabled=False)
+        assert catalog.version() == seen, "not looked at again yet"
+        now_s += 1
+        assert catalog.version() != seen
+        row = catalog.subscription("sub")
+        assert row is not None
+        assert not row.enabled
+        assert catalog.subscriptions() == {"sub": row}
+
+
+def test_who_sees_its_version_reads_what_was_committed(tmp_path):
+    """Whoever asks within a transaction of another thread sees neither."""
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        before = catalog.version()
+        seen = []
+        with catalog.transaction():
+            catalog.register("sub", enabled=True)
+            thread = threading.Thread(target=lambda: seen.append((catalog.version()[0], catalog.subscription("sub"))))
+            thread.start()
+            thread.join()
+        assert seen == [(before[0], None)]
+        assert catalog.version()[0] != before[0]

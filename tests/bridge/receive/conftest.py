@@ -24,7 +24,8 @@ def asked(publisher) -> Iterator[Publisher]:
 @pytest.fixture
 def often(monkeypatch) -> None:
     """Status updates every 50 ms, so that a test sees their effect soon."""
-    monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+    for name in ("STATUS_INTERVAL_S", "IDLE_STATUS_INTERVAL_S"):
+        monkeypatch.setattr(walreceiver, name, 0.05)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from pgbridge.bridge.receive.readiness import WalReceiverTimeout
 from pgbridge.bridge.receive.stream import copy_both, walreceiver
 from pgbridge.bridge.receive.stream.queue import TransactionQueue
-from pgbridge.bridge.receive.stream.walreceiver import WalReceiverTimeout
 from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.protocol.codec.messages import Delete, Insert, LogicalMessage, Relation, Truncate, Update
 from pgbridge.protocol.codec.pgoutput import decode
@@ -210,6 +210,7 @@ def silenced(request, publisher, tmp_path: Path, monkeypatch) -> Iterator[tuple[
     """A stream through a proxy: read from a Unix socket, or by libpq from a TCP connection."""
     publisher.needs_unix_socket()  # the proxy's way to the server
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+    monkeypatch.setattr(walreceiver, "IDLE_STATUS_INTERVAL_S", 0.05)
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); CREATE PUBLICATION p FOR TABLE t")
     made = Stream(publisher.conninfo, f"{publisher.name}_slot", tmp_path / "spool")
     made.receiver.stop()

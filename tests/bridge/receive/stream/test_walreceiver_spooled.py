@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 def often(monkeypatch):
     """Status updates every 50 ms, so that a test sees their effect soon."""
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 0.05)
+    monkeypatch.setattr(walreceiver, "IDLE_STATUS_INTERVAL_S", 0.05)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import time
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from pgbridge.bridge.receive.owner import SILENT_S
 from pgbridge.bridge.receive.stream import copy_both, walreceiver
 from pgbridge.bridge.receive.stream.queue import BatchLimits
 from pgbridge.protocol.lsn import Lsn
@@ -168,3 +169,28 @@ def test_a_receiver_that_is_late_has_its_status_updates_sent(publisher, tmp_path
     finally:
         free.set()
         stream.receiver.stop()
+
+
+def test_a_quiet_stream_tells_nothing_twice(stream, publisher, monkeypatch):
+    """What is new is told as ever, and a standby that waits has its sign of life in time."""
+    assert walreceiver.IDLE_STATUS_INTERVAL_S * 6 <= SILENT_S
+    monkeypatch.setattr(walreceiver, "IDLE_STATUS_INTERVAL_S", 3600.0)
+    sent: list[float] = []
+    send = stream.receiver._copy_both.send
+
+    def sending(data: bytes) -> None:
+        sent.append(time.monotonic())
+        send(data)
+
+    monkeypatch.setattr(stream.receiver._copy_both, "send", sending)
+    stream.start()
+    insert(publisher, 1)
+    assert ids(stream.take(1)) == [[1]]
+    time.sleep(0.5)
+    before = len(sent)
+    time.sleep(1.0)
+    assert len(sent) - before <= 5, "not 20 in a second: only for WAL that others write"
+    ((lsn,),) = publisher.query("SELECT pg_current_wal_flush_lsn()::text")
+    stream.progress.durable(Lsn.parse(lsn))
+    stream.receiver.confirm()
+    wait_until_confirmed(publisher, stream, Lsn.parse(lsn))

@@ -29,6 +29,7 @@ def private_server():
 def test_a_synchronous_commit_waits_for_what_is_durable(private_server, tmp_path, monkeypatch, over):
     """No status update is due by itself, so the one that ends the wait is that of `confirm`."""
     monkeypatch.setattr(walreceiver, "STATUS_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(walreceiver, "IDLE_STATUS_INTERVAL_S", 3600.0)
     conninfo = private_server.conninfo() if over == "unix" else private_server.tcp_conninfo()
     with psycopg.connect(private_server.conninfo(), autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS s (a int)")
