@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as spark_types
 
 from pgbridge.bridge.lake import ddl, location, own_table, retry, source, table_position, writes
+from pgbridge.bridge.lake.log.stamp import CommitStamp
 from pgbridge.bridge.lake.schema import spark_schema
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
@@ -25,9 +26,10 @@ from pgbridge.bridge.targets.location import own_location, sql_name
 from pgbridge.protocol.lsn import INVALID, Lsn, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pgbridge.bridge.catalog.commits import CommitRecord
+    from pgbridge.bridge.snapshots.commit_log import Part
 
 _TABLES: Final = spark_types.ArrayType(
     spark_types.StructType(
@@ -67,6 +69,11 @@ def path_in(warehouse: str) -> str:
     return own_location(warehouse, "commits")
 
 
+def _stamp(origin: str, number: int) -> CommitStamp:
+    """What Delta refuses a late commit of the same rows by."""
+    return CommitStamp(f"{origin}/commits", INVALID, INVALID, copy_number=number)
+
+
 class CommitRows(own_table.OwnRows):
     """The table of commits of a warehouse."""
 
@@ -98,35 +105,48 @@ class CommitRows(own_table.OwnRows):
 
         return retry.retry_commit(found_or_made, self.path)
 
-    def last_number(self, origin: str) -> int:
-        """The number of the last row of an origin; 0 if there is none."""
-        rows = location.read_table(self.spark, self.path).filter(F.col("origin") == origin)
-        return int(rows.agg(F.max("number")).collect()[0][0] or 0)
+    def last_numbers(self, origins: Collection[str]) -> dict[str, int]:
+        """The number of the last row of each origin that has one."""
+        rows = location.read_table(self.spark, self.path).filter(F.col("origin").isin(*origins))
+        return {origin: int(number) for origin, number in rows.groupBy("origin").agg(F.max("number")).collect()}
 
-    def append(self, subscription: str, origin: str, records: Sequence[CommitRecord]) -> None:
-        """Append records, with the tables' versions, and flush them."""
+    def append(self, parts: Sequence[Part]) -> None:
+        """Append records of subscriptions, with the tables' versions, by one commit if Delta allows; and flush them."""
+        rows = [self._rows(part) for part in parts]
+        numbers = {part.origin: part.records[-1].number for part in parts}
+        if len(parts) == 1 or not self._append_together([row for own in rows for row in own], numbers):
+            for own, (origin, number) in zip(rows, numbers.items(), strict=True):
+                self._append(own, origin, number)
+        self.local.flush([self.path])
+
+    def _rows(self, part: Part) -> list[Mapping[str, Any]]:
         histories = {
-            path: table_position.history_of(self.spark, path) for record in records for _, _, path in record.tables
+            path: table_position.history_of(self.spark, path) for record in part.records for _, _, path in record.tables
         }
-        rows = [
+        return [
             row_of(
-                subscription,
-                origin,
+                part.subscription,
+                part.origin,
                 record,
                 {
                     path: histories[path].as_of(int(record.end_lsn)) if record.kind != "left" else None
                     for _, _, path in record.tables
                 },
             )
-            for record in records
+            for record in part.records
         ]
-        self._append(rows, origin, records[-1].number)
-        self.local.flush([self.path])
+
+    def _append_together(self, rows: Iterable[Mapping[str, Any]], numbers: Mapping[str, int]) -> bool:
+        """Append rows of several origins, with the stamp of each; False if that is not possible, or one is there."""
+        frame = frame_of(self.spark, rows).coalesce(1)
+        stamps = [_stamp(*each) for each in numbers.items()]
+        return retry.retry_commit(lambda: writes.append_stamped(frame, self.path, stamps), self.path)
 
     def _append(self, rows: Iterable[Mapping[str, Any]], origin: str, number: int) -> None:
         """Append rows by one commit, which is stamped with the number of the last one."""
         frame = frame_of(self.spark, rows).coalesce(1)
-        stamp = {"txnAppId": f"{origin}/commits", "txnVersion": str(number)}
+        of_origin = _stamp(origin, number)
+        stamp = {"txnAppId": of_origin.txn_app_id_in_delta, "txnVersion": str(of_origin.txn_version)}
         retry.retry_commit(lambda: writes.append_rows(frame, self.path, stamp), self.path)
 
     def append_now(self, rows: Sequence[Mapping[str, Any]]) -> None:

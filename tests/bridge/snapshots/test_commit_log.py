@@ -12,6 +12,7 @@ from pgbridge.bridge.catalog import commits
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import AppliedBatch, RelRow
 from pgbridge.bridge.lake.log.commit_info import Commit
+from pgbridge.bridge.snapshots import commit_log
 from pgbridge.bridge.snapshots.commit_log import CommitLog, derived
 from pgbridge.protocol.lsn import Lsn
 
@@ -21,23 +22,27 @@ TABLE = ("public", "a", "/lake/a")
 class Rows:
     """A table of commits in memory, which may fail before or after an append."""
 
+    path = "/lake/pgbridge/commits"
+
     def __init__(self):
-        self.numbers, self.rebuilt, self.pruned, self.fails = [], [], [], []
+        self.numbers, self.rebuilt, self.pruned, self.fails, self.appends = [], [], [], [], []
         self.appended = threading.Event()
 
     def ensure(self):
         if "ensure" in self.fails:
             raise RuntimeError("no store\nat all")
 
-    def last_number(self, origin):
-        assert origin.startswith("pgbridge/")
-        return max(self.numbers, default=0)
+    def last_numbers(self, origins):
+        return dict.fromkeys(origins, max(self.numbers)) if self.numbers else {}
 
-    def append(self, subscription, origin, records):
-        assert (subscription, origin) == ("sub", "pgbridge/None/sub/inc")
+    def append(self, parts):
+        assert all(part.origin == f"pgbridge/None/{part.subscription}/inc" for part in parts)
         if "before" in self.fails:
             raise RuntimeError("before")
-        self.numbers += [record.number for record in records]
+        self.appends.append([part.subscription for part in parts])
+        if "other" in self.appends[-1] and "other" in self.fails:
+            raise RuntimeError("other")
+        self.numbers += [record.number for part in parts for record in part.records]
         self.appended.set()
         if "after" in self.fails:
             raise RuntimeError("after")
@@ -107,6 +112,64 @@ def test_a_table_that_was_lost_is_made_again(catalog):
     assert lost.numbers == [2, 3]  # the batch, and that the table joins
     log_of(catalog, lost).turn()
     assert len(lost.rebuilt) == 1
+
+
+@pytest.mark.parametrize("fails", [[], ["other"]])
+def test_those_of_others_go_with_them(catalog, monkeypatch, fails):
+    """By one commit, if they have waited as long. What is the matter with another subscription holds up nobody."""
+    catalog.register("other", enabled=True)
+    catalog.create_origin("other", Lsn(0x10), "inc", [RelRow("public", "b", "r", Lsn(0x10), "/lake/b")])
+    rows = Rows()
+    rows.fails = fails
+    logs = [CommitLog(catalog, name, rows, structlog.get_logger(), now_s=lambda: 4e9) for name in ("sub", "other")]
+    monkeypatch.setattr(commit_log, "_STARTED", {*logs})
+    assert logs[0].turn()
+    left = [len(commits.pending(catalog, name)) for name in ("sub", "other")]
+    assert (rows.appends[-1], left) == ((["sub"], [0, 1]) if fails else (["sub", "other"], [0, 0]))
+    elsewhere = Rows()
+    elsewhere.path = "/another/pgbridge/commits"
+    batch(catalog, 0x20)
+    assert CommitLog(catalog, "sub", elsewhere, structlog.get_logger(), now_s=lambda: 4e9).turn()
+    assert elsewhere.appends == [["sub"]]
+
+
+def test_what_a_joint_append_has_left_is_not_appended_again(catalog, monkeypatch):
+    """It was committed, and could not be flushed: each subscription asks what the table has."""
+    catalog.register("other", enabled=True)
+    catalog.create_origin("other", Lsn(0x10), "inc", [RelRow("public", "b", "r", Lsn(0x10), "/lake/b")])
+    rows = Rows()
+    logs = [CommitLog(catalog, name, rows, structlog.get_logger(), now_s=lambda: 4e9) for name in ("sub", "other")]
+    monkeypatch.setattr(commit_log, "_STARTED", {*logs})
+    logs[0].turn()
+    for number, name in enumerate(("sub", "other"), 2):
+        applied = AppliedBatch("o", Lsn(0x10), 1, 2, 1, (TABLE,))
+        catalog.finish_batch(name, Lsn(0x10 * number), applied=applied)
+    rows.fails = ["after"]
+    logs[0].turn()
+    rows.fails = []
+    for log in logs:
+        log.turn()
+    assert rows.numbers == [1, 2, 3, 4]
+    assert [len(commits.pending(catalog, name)) for name in ("sub", "other")] == [0, 0]
+
+
+def test_one_that_has_failed_goes_alone(catalog, monkeypatch):
+    catalog.register("other", enabled=True)
+    catalog.create_origin("other", Lsn(0x10), "inc", [RelRow("public", "b", "r", Lsn(0x10), "/lake/b")])
+    rows = Rows()
+    logs = [CommitLog(catalog, name, rows, structlog.get_logger(), now_s=lambda: 4e9) for name in ("sub", "other")]
+    logs[1].failed = True
+    monkeypatch.setattr(commit_log, "_STARTED", {*logs})
+    logs[0].turn()
+    assert rows.appends == [["sub"]]
+
+
+def test_a_log_that_is_stopped_begins_nothing(catalog):
+    rows = Rows()
+    log = log_of(catalog, rows)
+    log.stop()
+    assert not log.turn()
+    assert rows.appends == []
 
 
 def test_old_rows_are_pruned_once_a_day(catalog):

@@ -10,8 +10,10 @@ import pytest
 from pgbridge.bridge.catalog.commits import CommitRecord
 from pgbridge.bridge.lake.log.local_tables import LocalTables
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamp_options
+from pgbridge.bridge.lake.table import table_version
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.snapshots import commits_table
+from pgbridge.bridge.snapshots.commit_log import Part
 from pgbridge.bridge.snapshots.commits_table import CommitRows
 from pgbridge.protocol.lsn import Lsn
 
@@ -31,7 +33,7 @@ def test_what_follows_where(spark, tmp_path):
     rows = table_in(spark, tmp_path)
     assert rows.ensure()
     assert not rows.ensure()
-    assert rows.last_number(ORIGIN) == 0
+    assert rows.last_numbers([ORIGIN]).get(ORIGIN, 0) == 0
     records = [
         record(1, "joined", 0x10, "a", "it's", "c"),
         record(2, "batch", 0x20, "a", "it's"),
@@ -47,7 +49,8 @@ def test_what_follows_where(spark, tmp_path):
     ]
     rows._append(made, ORIGIN, 7)
     rows._append(made[:3], ORIGIN, 3)  # late, of a daemon that was killed
-    assert rows.last_number(ORIGIN) == 7
+    assert not rows._append_together(made[:3], {ORIGIN: 3, "another": 9})
+    assert rows.last_numbers([ORIGIN]) == {ORIGIN: 7}
     there = spark.read.format("delta").load(rows.path)
     assert there.count() == 7
 
@@ -106,7 +109,7 @@ def test_versions_come_from_the_histories(spark, lake):
         record_of(lake, 5, "batch", 0x40, "a", "b"),
         record_of(lake, 6, "left", 0x40, "b"),
     ]
-    rows.append("sub", ORIGIN, records)
+    rows.append([Part("sub", ORIGIN, records)])
     assert versions(spark, rows.path) == [
         ("joined", "0/10", {"a": 0}),
         ("joined", "0/10", {"b": 0}),
@@ -115,12 +118,31 @@ def test_versions_come_from_the_histories(spark, lake):
         ("batch", "0/40", {"a": 2, "b": 1}),  # the batch had nothing for b in the end
         ("left", "0/40", {"b": None}),
     ]
-    assert rows.last_number(ORIGIN) == 6
+    assert rows.last_numbers([ORIGIN]) == {ORIGIN: 6}
     assert rows.prune(ORIGIN, 1e9) == 0
     assert rows.prune(ORIGIN, 1e9 + 4.5) == 3
     kept = ("joined", "0/30", {"a": 1, "b": 1})
     assert sorted(versions(spark, rows.path)[:2], key=str) == sorted([("batch", "0/30", {"b": 1}), kept], key=str)
     assert [one.version for one in commits_table.tables_at(spark.read.format("delta").load(rows.path), 0x30)] == [1, 1]
+
+
+def test_those_of_several_subscriptions_are_one_commit(spark, lake):
+    """And none of them twice, if one was appended already, by a daemon that was killed."""
+    rows = table_in(spark, lake)
+    rows.ensure()
+    other = "pgbridge/1/other/inc"
+    parts = [
+        Part("sub", ORIGIN, [record_of(lake, 1, "joined", 0x10, "a"), record_of(lake, 3, "batch", 0x20, "a")]),
+        Part("other", other, [record_of(lake, 2, "joined", 0x10, "b")]),
+    ]
+    rows.append(parts)
+    assert table_version(spark, rows.path) == 1
+    more = [parts[0], Part("other", other, [record_of(lake, 4, "batch", 0x30, "b")])]
+    rows.append(more)
+    rows.append(more)
+    assert rows.last_numbers([ORIGIN, other, "a third one"]) == {ORIGIN: 3, other: 4}
+    told = [("joined", "0/10", {"a": 0}), ("joined", "0/10", {"b": 0}), ("batch", "0/20", {"a": 1})]
+    assert versions(spark, rows.path) == [*told, ("batch", "0/30", {"b": 1})]
 
 
 def test_what_was_lost_comes_back(spark, lake):
@@ -135,4 +157,4 @@ def test_what_was_lost_comes_back(spark, lake):
         ("joined", "0/10", {"a": 0}),
         ("joined", "0/10", {"b": 0}),
     ]
-    assert rows.last_number(ORIGIN) == 0
+    assert rows.last_numbers([ORIGIN]).get(ORIGIN, 0) == 0
