@@ -21,6 +21,7 @@ from benchmarks.bridge_folder import BridgeFolder
 from benchmarks.checksum import columns_of, in_postgresql
 from benchmarks.daemon_runs import Applied, Job
 from benchmarks.database import database, drop_slots, insert_lsn
+from benchmarks.debezium import Debezium
 from benchmarks.disturbed import in_turn, undisturbed
 from benchmarks.measure import BenchmarkError
 from benchmarks.native import NativeSubscriber
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 NATIVE: Final = "PostgreSQL's subscription"
 WARM: Final = "pgbridge, warm"
 COLD: Final = "pgbridge, cold"
+DEBEZIUM: Final = "Debezium's engine, into nothing"
 VARIANTS: Final = (NATIVE, WARM, COLD)
-"""The variants that are compared; the first is the reference."""
+"""The variants that are compared; the first is the reference. `DEBEZIUM` comes last, if it is wanted."""
 
 _ROOT: Final = Path(__file__).parents[1]
 _SLOT: Final = "bench_start"
@@ -87,6 +89,7 @@ class Run:
         peak_bytes: Peak of the Python process's resident set.
         jvm_peak_bytes: Peak of the JVM's resident set.
         commits: Number of Delta commits.
+        written_bytes: What its processes had the kernel write; None for Debezium, which writes nothing.
     """
 
     variant: str
@@ -98,6 +101,7 @@ class Run:
     peak_bytes: int | None = None
     jvm_peak_bytes: int | None = None
     commits: int | None = None
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,8 @@ class Bench:
         self._end_lsn = Lsn(0)
         self._columns: dict[str, list[tuple[str, str]]] = {}
         self._expected: dict[str, Checksum] = {}
-        self._serial = 0
+        self._serial = self._rows = 0
+        self._debezium: Debezium | None = None
         self.rest_s = _REST_S
 
     def close(self) -> None:
@@ -213,7 +218,7 @@ class Bench:
         rows, transactions = case.workload.load(self._publisher, self._dbname, scale * case.times)
         self._end_lsn = insert_lsn(self._connection)
         self._connection.execute("CHECKPOINT")  # so that none happens during a run
-        self._expected = in_postgresql(self._connection, self._columns)
+        self._expected, self._rows = in_postgresql(self._connection, self._columns), rows
         return rows, transactions
 
     def native(self) -> Run:
@@ -221,7 +226,7 @@ class Bench:
         with self._slot():
             one = self._native.catch_up(_RUN_SLOT, PUBLICATION, self._end_lsn, self._columns, rest_s=self.rest_s)
         self._check(NATIVE, one.checksums, self._expected)
-        return Run(NATIVE, one.seconds, one.stolen_s, one.others_s, one.cpu_s)
+        return Run(NATIVE, one.seconds, one.stolen_s, one.others_s, one.cpu_s, written_bytes=one.written_bytes)
 
     def warm(self, daemon: DaemonProcess) -> Run:
         """Let a daemon catch up that has applied changes before."""
@@ -231,6 +236,13 @@ class Bench:
         """Let a daemon catch up whose JVM has just started."""
         with closing(DaemonProcess(self._folder / "cold")) as daemon:
             return self._bridge(COLD, daemon)
+
+    def debezium(self) -> Run:
+        """Let Debezium's engine receive the changes; they are counted."""
+        self._debezium = self._debezium or Debezium(self._folder / "debezium")
+        with self._slot():
+            one = self._debezium.receive(self._publisher, self._dbname, _RUN_SLOT, self._rows, rest_s=self.rest_s)
+        return Run(DEBEZIUM, one.seconds, one.stolen_s, one.others_s, 0.0, one.cpu_s, None, one.peak_bytes)
 
     def _bridge(self, variant: str, daemon: DaemonProcess) -> Run:
         self._serial += 1
@@ -253,6 +265,7 @@ class Bench:
             one.python_peak_bytes,
             one.jvm_peak_bytes,
             commits,
+            one.written_bytes,
         )
 
     @contextmanager
@@ -298,7 +311,7 @@ def measure(
         servers: The publisher's and the subscriber's.
         case: What to apply.
         folder: For the Delta tables; it must not exist yet.
-        variants: Which of VARIANTS; the first one always runs, because it is the reference.
+        variants: Which of VARIANTS, and `DEBEZIUM`; the first one always runs, because it is the reference.
         rounds: Number of runs of each variant; they take turns in being first.
         scale: Part of the workload to run, 1 for all.
         say: Called with a line for each run.
@@ -313,7 +326,12 @@ def measure(
         daemon = stack.enter_context(closing(DaemonProcess(folder / "warm")))
         measured = Measured(case, *bench.prepare(case, scale, daemon), [])
         say(f"{case.name}: {measured.rows} rows in {measured.transactions} transactions")
-        ways: dict[str, Callable[[], Run]] = {NATIVE: bench.native, WARM: partial(bench.warm, daemon), COLD: bench.cold}
+        ways: dict[str, Callable[[], Run]] = {
+            NATIVE: bench.native,
+            WARM: partial(bench.warm, daemon),
+            COLD: bench.cold,
+            DEBEZIUM: bench.debezium,
+        }
         if WARM in variants:
             _say(say, case, "before", bench.warm(daemon))
 
@@ -321,7 +339,7 @@ def measure(
             return _say(say, case, f"round {number + 1}", ways[variant]())
 
         for number in range(rounds):
-            chosen = [variant for variant in VARIANTS if variant in {NATIVE, *variants}]
+            chosen = [variant for variant in (*VARIANTS, DEBEZIUM) if variant in {NATIVE, *variants}]
             order = in_turn(chosen, number)
             measured.rounds.append([undisturbed(partial(run, number, variant), measured.left_out) for variant in order])
         return measured

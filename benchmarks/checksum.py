@@ -87,7 +87,7 @@ def in_delta(spark: SparkSession, tables: Mapping[str, Columns], paths: Mapping[
 def postgresql_query(table: str, columns: Columns) -> str:
     """Return the query of a table's count and checksum."""
     texts = ", ".join(f"coalesce({_TEXTS[type_][0].format(name)}, '~')" for name, type_ in columns)
-    hashed = f"('x' || left(md5(concat_ws('|', {texts})), {_DIGITS}))::bit({4 * _DIGITS})::bigint"
+    hashed = f"('x' || left(md5(array_to_string(ARRAY[{texts}], '|')), {_DIGITS}))::bit({4 * _DIGITS})::bigint"
     return f"SELECT count(*), coalesce(sum({hashed}), 0) FROM {table}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import os
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -23,15 +24,18 @@ from benchmarks import (
     many_tables as existing,
     many_tables_report,
     native,
+    page as paging,
     report,
     start as starting,
     start_report,
     steady as steadily,
     steady_report,
     synchronous as synchronously,
+    timeline as timelines,
 )
 from benchmarks.apply_tables import KEYS, KINDS, Case, Size
 from benchmarks.measure import BenchmarkError, measure
+from benchmarks.published import PUBLISHED
 from benchmarks.workloads import SETTINGS, WORKLOADS
 from pgbridge.bridge.demo.server import EmbeddedPostgres
 from pgbridge.bridge.runtime.errors import BridgeError
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _REPORTS = Path(__file__).with_name("reports")
+_PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _PATIENCE_S = 600.0
 """How long the daemon may take, after a load's end, to make all of it durable."""
 
@@ -48,6 +53,8 @@ WorkloadName = enum.Enum("WorkloadName", {name: name for name in WORKLOADS})  # 
 CaseName = enum.Enum("CaseName", {name: name for name in catching_up.CASES})  # type: ignore[misc]  # as above
 
 LoadName = enum.Enum("LoadName", {name: name for name in steadily.loads(1)})  # type: ignore[misc]  # as above
+
+PublishedName = enum.Enum("PublishedName", {name: name for name in PUBLISHED})  # type: ignore[misc]  # as above
 
 KindName = enum.Enum("KindName", {name: name for name in KINDS})  # type: ignore[misc]  # as above
 KeysName = enum.Enum("KeysName", {name: name for name in KEYS})  # type: ignore[misc]  # as above
@@ -273,6 +280,54 @@ def many_tables(
     name = "many-subscriptions" if subscriptions else "many-tables"
     title = "Many subscriptions" if subscriptions else "Many tables"
     _write(many_tables_report.render(measured, facts=facts, title=title), to, name)
+
+
+@app.command()
+def timeline(
+    *,
+    rate: Annotated[float, typer.Option(min=0.1, help="Transactions per second.")] = 100,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the load lasts.")] = 90,
+    to: Report = None,
+) -> None:
+    """Draw one batch of a steady load of pgbench, and tell how long its steps take."""
+    path = to or _REPORTS / f"{_today()}-timeline.md"
+    load = steadily.loads(1)["pgbench"].at(rate, seconds)
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-timeline-") as folder,
+        EmbeddedPostgres(settings=SETTINGS, fsync=False) as server,
+    ):
+        facts = "\n".join(f"- {key}: {value}" for key, value in _facts(server).items())
+        made = timelines.measure(server, load, Path(folder, "run"), say=_say)
+    picture = path.with_suffix(".svg")
+    picture.write_text(timelines.svg(timelines.middle(made)), encoding="utf-8")
+    _write(timelines.render(made, load, picture.name, facts=facts), path, "timeline")
+
+
+@app.command()
+def page(
+    *,
+    workload: Annotated[
+        list[PublishedName] | None, typer.Option(help="Workload of others; may be repeated. Default: all.")
+    ] = None,
+    rounds: Rounds = 3,
+    scale: Scale = 1.0,
+    raw: Annotated[
+        Path | None, typer.Option(help="File of the measurements; those that are there are not made again.")
+    ] = None,
+    to: Annotated[Path, typer.Option("--page", help="File to write the page to.", metavar="FILE")] = _PAGE,
+) -> None:
+    """Make the page of benchmarks: the workloads of others, what shapes cost, and lag by rate."""
+    made = paging.Page(raw or _REPORTS / f"{_today()}-page.json")
+    with (
+        _failures_in_words(),
+        tempfile.TemporaryDirectory(prefix="pgbridge-page-") as folder,
+        _servers() as servers,
+    ):
+        how = paging.How(rounds, scale, _say, _facts(*servers))
+        made.measure(servers, _chosen(workload, PUBLISHED), Path(folder), how)
+    to.write_text(paging.render(made, cores=os.cpu_count() or 1), encoding="utf-8")
+    typer.echo(f"wrote {to}")
 
 
 @contextmanager

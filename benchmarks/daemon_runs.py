@@ -69,10 +69,11 @@ class Applied:
         seconds: Wall clock.
         stolen_s: CPU time that the host gave to others.
         others_s: CPU time of this machine's processes that do not belong to the run.
-        python_cpu_s: See `processes.Usage`, as the next three.
+        python_cpu_s: See `processes.Usage`, as the next four.
         jvm_cpu_s: …
         python_peak_bytes: …
         jvm_peak_bytes: …
+        written_bytes: …
         checksums: Of the Delta tables, by name.
     """
 
@@ -83,6 +84,7 @@ class Applied:
     jvm_cpu_s: float
     python_peak_bytes: int
     jvm_peak_bytes: int
+    written_bytes: int
     checksums: dict[str, tuple[int, int]]
 
 

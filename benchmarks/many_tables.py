@@ -50,6 +50,8 @@ CHANGED_ROWS: Final = 3
 _DBNAME: Final = "bench_many"
 _COPIED: Final = frozenset("fsr")
 _POLL_S: Final = 0.02
+_REST_S: Final = 60.0
+"""After the batches: what they leave to be recorded, and to be looked at, is done then."""
 _TIMEOUT_S: Final = 3_600.0
 _TABLE: Final = """
 CREATE TABLE many_{number} (id bigint PRIMARY KEY, note text NOT NULL);
@@ -149,7 +151,9 @@ def measure(
                 say(f"{_said(size)}: streaming again after {restart_s:.1f} s")
                 seconds = [daemon.batch_s(connection) for _ in range(2 * batches)]
                 say(f"{_said(size)}: batches {', '.join(f'{one:.2f}' for one in seconds)} s")
-                held, idle_cpu = footprint(child.pid), daemon.cpu_of_a_core(idle_s)
+                held = footprint(child.pid)
+                time.sleep(_REST_S)
+                idle_cpu = daemon.cpu_of_a_core(idle_s)
                 child.stop()
     return Measured(size, copied_s, restart_s, held, idle_cpu, seconds[batches:])
 

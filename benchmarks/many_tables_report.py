@@ -19,8 +19,8 @@ Tables of {ROWS} rows are published. `pgbridge run` is a process with the defaul
 again: **restart** runs until all subscriptions stream. Then transactions change {CHANGED_ROWS} rows of {CHANGING}
 tables each: **a batch** runs from a commit until it is durable; the column has the median, and the ratio to the first
 line's. Memory is the resident set after that; **threads** and **descriptors** are those of Python and of the JVM.
-**Idle** is the CPU time of the daemon and its JVM while nothing happens, as a part of one core. It begins right after
-the batches: tables with eight commits are then looked at by maintenance for the first time."""
+**Idle** is the CPU time of the daemon and its JVM while nothing happens, as a part of one core. It begins a minute
+after the batches: until then commits are recorded, and maintenance looks at tables with eight of them."""
 
 
 def render(measured: Sequence[Measured], *, facts: Mapping[str, str], title: str) -> str:

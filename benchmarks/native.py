@@ -15,7 +15,7 @@ from benchmarks.checksum import Checksum, in_postgresql
 from benchmarks.database import durable_lsn
 from benchmarks.disturbed import busy_s, stolen_s
 from benchmarks.measure import BenchmarkError
-from benchmarks.processes import tree_cpu_s
+from benchmarks.processes import tree_cpu_s, tree_written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +60,7 @@ class Native:
         stolen_s: CPU time that the host gave to others.
         others_s: CPU time of this machine's processes that do not belong to the run.
         cpu_s: CPU time of the subscriber's processes.
+        written_bytes: What they had the kernel write.
         checksums: Of the subscriber's tables, by name.
     """
 
@@ -67,6 +68,7 @@ class Native:
     stolen_s: float
     others_s: float
     cpu_s: float
+    written_bytes: int
     checksums: dict[str, Checksum]
 
 
@@ -170,6 +172,7 @@ class NativeSubscriber:
         servers = [psutil.Process(server.pid) for server in (self._server, self._publisher)]
         with psycopg.connect(self._publisher.conninfo(self._dbname), autocommit=True) as publisher:
             cpu_before_s, publisher_before_s = map(tree_cpu_s, servers)
+            written_before_bytes = tree_written_bytes(servers[0])
             busy_before_s, stolen_before_s, started_s = busy_s(), stolen_s(), time.perf_counter()
             connection.execute(f"ALTER SUBSCRIPTION {_SUBSCRIPTION} ENABLE".encode())
             while (lsn := durable_lsn(publisher, slot_name)) < end_lsn:
@@ -187,7 +190,8 @@ class NativeSubscriber:
             )
         cpu, publisher_cpu_s = map(tree_cpu_s, servers)
         cpu -= cpu_before_s
-        return Native(seconds, stolen, max(0.0, busy - cpu - (publisher_cpu_s - publisher_before_s)), cpu, {})
+        others_s = max(0.0, busy - cpu - (publisher_cpu_s - publisher_before_s))
+        return Native(seconds, stolen, others_s, cpu, tree_written_bytes(servers[0]) - written_before_bytes, {})
 
     def _admin(self, statement: sql.Composed) -> None:
         with psycopg.connect(self._server.conninfo(), autocommit=True) as connection:

@@ -23,12 +23,14 @@ class Usage:
         jvm_cpu_s: CPU time of the JVM and of its Python workers.
         python_peak_bytes: Greatest resident set of the Python process.
         jvm_peak_bytes: Greatest resident set of the JVM.
+        written_bytes: What both had the kernel write (`write_bytes` of proc(5)'s io).
     """
 
     python_cpu_s: float
     jvm_cpu_s: float
     python_peak_bytes: int
     jvm_peak_bytes: int
+    written_bytes: int
 
 
 class Meter:
@@ -46,6 +48,7 @@ class Meter:
                 reset_peak(process.pid)
         self._python_before_s = cpu_s(self._python)
         self._jvm_before_s = 0.0 if jvm is None else tree_cpu_s(jvm)
+        self._written_before_bytes = tree_written_bytes(self._python)
 
     def usage(self) -> Usage:
         """Return what was used until now."""
@@ -55,6 +58,7 @@ class Meter:
             0.0 if jvm is None else tree_cpu_s(jvm) - self._jvm_before_s,
             peak_bytes(self._python.pid),
             0 if jvm is None else peak_bytes(jvm.pid),
+            tree_written_bytes(self._python) - self._written_before_bytes,
         )
 
     def _jvm(self) -> psutil.Process | None:
@@ -75,6 +79,15 @@ def tree_cpu_s(process: psutil.Process) -> float:
             times = one.cpu_times()
             total_s += times.user + times.system + times.children_user + times.children_system
     return total_s
+
+
+def tree_written_bytes(process: psutil.Process) -> int:
+    """Return what a process and those below it have had the kernel write; those that have ended do not count."""
+    total_bytes = 0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            total_bytes += int(one.io_counters().write_bytes)
+    return total_bytes
 
 
 def peak_bytes(pid: int) -> int:

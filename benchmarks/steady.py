@@ -10,7 +10,7 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +75,10 @@ class Load:
     prepare: Callable[[EmbeddedPostgres, str], None]
     script: str | None = None
     commit_interval_s: float = 1.0
+
+    def at(self, rate: float, seconds: float) -> Load:
+        """The same load at another rate, for another time."""
+        return replace(self, rate=rate, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,7 @@ def measure(
             if not is_copied(catalog):
                 raise BenchmarkError(f"the tables are not copied after {_COPY_S:g} s:\n{child.log_tail()}")
             say(f"{load.name}: tables copied {time.perf_counter() - started_s:.1f} s after the daemon's start")
-            pgbench = pool.submit(_pgbench, server, dbname, load, warm_up_s + load.seconds)
+            pgbench = pool.submit(write, server, dbname, load, warm_up_s + load.seconds)
             watch.until(pgbench.done, for_s=warm_up_s)
             meter, stolen_before_s, commits_before = Meter(child.pid), stolen_s(), bridge.commits()
             start_s = time.perf_counter()
@@ -200,8 +204,8 @@ def measure(
     return Steady(load, start_s, end_s, transactions, commits, watch.durable, *found)
 
 
-def _pgbench(server: EmbeddedPostgres, dbname: str, load: Load, seconds: float) -> int:
-    """Write the load; return the number of transactions."""
+def write(server: EmbeddedPostgres, dbname: str, load: Load, seconds: float) -> int:
+    """Write a load by pgbench; return the number of transactions."""
     script = ["--builtin=tpcb-like", "--protocol=prepared"]
     if load.script is not None:
         path = server.folder / f"{load.name}.sql"  # where the server's user may read it

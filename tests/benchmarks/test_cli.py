@@ -87,7 +87,7 @@ def test_steady_loads_have_the_rate_and_time_that_are_asked_for(asked, monkeypat
 
     def measure(server, load, folder, *, warm_up_s, patience_s, say):
         calls.append((load.name, load.rate, load.seconds, warm_up_s))
-        usage = Usage(1, 1, 1 << 20, 1 << 20)
+        usage = Usage(1, 1, 1 << 20, 1 << 20, 0)
         return Steady(load, 0, 10, 9, [Sample(n, n) for n in range(10)], [Sample(9, 9)], usage, 0, 3)
 
     monkeypatch.setattr("benchmarks.steady.measure", measure)

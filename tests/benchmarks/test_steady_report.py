@@ -24,7 +24,7 @@ def steady(latency_s, last_s=None):
         5000,
         commits,
         durable,
-        Usage(4, 20, 300 << 20, 1500 << 20),
+        Usage(4, 20, 300 << 20, 1500 << 20, 0),
         0.5,
         12,
     )
