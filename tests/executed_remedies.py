@@ -313,6 +313,9 @@ ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "lake/log/local_tables.py": {
         "check the disk": "a disk that fails",
     },
+    "lake/writes.py": {
+        "check the disk": "a disk that fails",
+    },
     "receive/connection.py": {
         "turn on ssl": "a server with TLS: the tests' is built without",
     },

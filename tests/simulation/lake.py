@@ -47,7 +47,8 @@ class Version:
         What a RESTORE adds may be there.
         """
         was, now = Counter(before), Counter(self.rows)
-        kept = Counter() if '/copy"' in self.info.get("userMetadata", "") else was & now
+        mark = self.info.get("userMetadata", "")  # what keeps a late copy out is none
+        kept = Counter() if '/copy"' in mark and "given_up" not in mark else was & now
         left, added = Counter(rows) - (was - kept), now - kept
         return tuple(sorted((left | added if self.info.get("operation") == "RESTORE" else left + added).elements()))
 
