@@ -154,7 +154,7 @@ class MemoryLake:
                     rows = version.rows
                 elif number not in doubtful or (number not in lost and chance.random() < 0.5):
                     rows = version.changed(rows, here)
-                else:
+                elif number in lost:  # else only its data
                     info = {}
                 log[number] = replace(version, rows=rows, info=info)
             self.lost.pop(path, None)

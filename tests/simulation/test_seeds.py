@@ -29,8 +29,8 @@ def test_equal_or_refused(tmp_path, first):
 @pytest.mark.soak  # half a minute
 @pytest.mark.parametrize("plant", PLANTED, ids=[plant.__name__ for plant in PLANTED])
 def test_a_planted_fault_is_noticed(tmp_path, plant):
-    """Without one of the decisions, one of the first hundred seeds ends otherwise than it may."""
-    assert any(violation(steps_of(seed), tmp_path, plant) is not None for seed in range(100))
+    """Without one of the decisions, one of the first thousand seeds ends otherwise than it may."""
+    assert any(violation(steps_of(seed), tmp_path, plant) is not None for seed in range(1000))
 
 
 @pytest.mark.parametrize("last", range(0, 60, 6))
