@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from benchmarks.workloads import PUBLICATION, Workload, execute
+from benchmarks.workloads import IN_TRANSACTIONS, PUBLICATION, Workload, execute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,16 +40,6 @@ INSERT INTO trips SELECT i, 1 + i % 2, t, t + i % 3600 * interval '1 s', 1 + i %
     i % 13 / 2.0, 0.3, i % 9973 / 100.0, 2.5, i % 2 * 1.25, 1 + i % 2, 'yellow', 'zone ' || i * 7 % 265,
     'zone ' || i * 13 % 265, i % 50021, 'M' || i % 13007, timestamptz '2026-01-01 00:00Z'
 FROM generate_series($1, $2) i, LATERAL (SELECT timestamp '2025-01-01' + i * interval '1.1 s') AS pickup (t)
-"""
-
-_IN_TRANSACTIONS: Final = """
-CREATE PROCEDURE in_transactions(statement text, total bigint, each bigint) LANGUAGE plpgsql AS $$
-BEGIN
-    FOR low IN 1 .. total BY each LOOP
-        EXECUTE statement USING low, least(low + each - 1, total);
-        COMMIT;
-    END LOOP;
-END $$;
 """
 
 _SYSBENCH_ROWS: Final = 100_000
@@ -185,7 +175,7 @@ END $$;
 
 
 def _prepare(server: EmbeddedPostgres, dbname: str, *, script: str) -> None:
-    execute(server, dbname, script, _IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+    execute(server, dbname, script, IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
 
 
 def _load(

@@ -54,7 +54,7 @@ CREATE TABLE w1 (
     at timestamptz, active boolean, amount numeric(12,2)
 );
 """
-_IN_TRANSACTIONS: Final = """
+IN_TRANSACTIONS: Final = """
 CREATE PROCEDURE in_transactions(statement text, total bigint, each bigint) LANGUAGE plpgsql AS $$
 BEGIN
     FOR low IN 1 .. total BY each LOOP
@@ -63,6 +63,7 @@ BEGIN
     END LOOP;
 END $$;
 """
+"""A procedure that runs a statement for parts of the numbers from 1 on, each in a transaction."""
 INSERT_W1: Final = """
 INSERT INTO w1 SELECT i, i * 7919 % 1000003, sqrt(i), lpad(i::text, 20, 'x'), md5(i::text),
     timestamptz '2026-01-01 00:00Z' + i * interval '1.000001 s', i % 3 = 0, (i * 104729 % 1000000007) / 100.0
@@ -73,7 +74,7 @@ _DELETE: Final = "DELETE FROM w1 WHERE id BETWEEN $1 AND $2"
 
 
 def _prepare_w1(server: EmbeddedPostgres, dbname: str) -> None:
-    execute(server, dbname, TABLE_W1, _IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
+    execute(server, dbname, TABLE_W1, IN_TRANSACTIONS, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE w1")
 
 
 def _load_w1(server: EmbeddedPostgres, dbname: str, scale: float) -> tuple[int, int]:

@@ -203,16 +203,17 @@ def write_checkpoint(spark: SparkSession, path: str) -> None:
         StateError: There is no checkpoint: Delta only logs why.
         TargetBusy: Concurrent commits were in the way.
     """
-    log = log_of(location.place_of(spark, path))
+    place = location.place_of(spark, path)
+    log = log_of(place)
     if log is None or (schema := table.written_schema(spark, path)) is None:
         return
-    before, history = latest_version(log), table_position.history_of(spark, path)
+    before = latest_version(log)
     if driver_of(spark).is_ours:
-        here = history.standing
+        here = table_position.history_of(spark, path).standing
         nothing = CommitStamp(_CHECKPOINTS, INVALID, INVALID, fences=True, undo_number=before + 1, stands_on=here)
         retry.retry_commit(lambda: commit_nothing(spark, path, schema, nothing), path)
         delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
-        delta_log.forTable(spark._jsparkSession, location.place_of(spark, path)).checkpoint()  # noqa: SLF001
+        delta_log.forTable(spark._jsparkSession, place).checkpoint()  # noqa: SLF001
     else:
         _checkpoint_by_interval(spark, sql_name(path))
     if not has_checkpoint_after(log, before):

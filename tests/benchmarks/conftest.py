@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -14,6 +17,10 @@ from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.config.config import load
 from pgbridge.protocol.lsn import Lsn
 from tests.fix_selection import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,6 +38,12 @@ def private(postgresql_server, monkeypatch):
         pytest.skip("benchmarks run on the private server only")
     monkeypatch.setattr("benchmarks.measure._REST_S", 0.0)
     return postgresql_server.embedded
+
+
+@pytest.fixture
+def no_server() -> Callable[..., AbstractContextManager[SimpleNamespace]]:
+    """Stands for `EmbeddedPostgres` where nothing is measured."""
+    return lambda *_, **__: nullcontext(SimpleNamespace(version="18.6"))
 
 
 class FakeDaemon:

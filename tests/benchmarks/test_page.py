@@ -44,7 +44,7 @@ def test_a_shape():
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(monkeypatch, no_server):
     """What is measured, in order; nothing is."""
     calls = []
 
@@ -57,19 +57,9 @@ def asked(monkeypatch):
         usage = Usage(1, 1, MIB, MIB, 0)
         return Steady(load, 0, 10, 9, [Sample(n, n) for n in range(10)], [Sample(9, 9)], usage, 0, 3)
 
-    class Server:
-        version = "18.6"
-
-        def __init__(self, *_, **__): ...
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-
     monkeypatch.setattr(catch_up, "measure", catch)
     monkeypatch.setattr(steady, "measure", steadily)
-    monkeypatch.setattr(cli, "EmbeddedPostgres", Server)
+    monkeypatch.setattr(cli, "EmbeddedPostgres", no_server)
     return calls
 
 

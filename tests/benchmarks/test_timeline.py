@@ -105,25 +105,15 @@ def test_the_daemon_notes_what_it_passes(tmp_path, monkeypatch):
     assert (point, thread) == ("batch_begun", "MainThread")
 
 
-def test_one_command_makes_report_and_picture(tmp_path, monkeypatch):
+def test_one_command_makes_report_and_picture(tmp_path, monkeypatch, no_server):
     asked = []
 
     def measure(server, load, folder, *, say):
         asked.append((load.rate, load.seconds))
         return batches(one_batch(10), JOBS)
 
-    class Server:
-        version = "18.6"
-
-        def __init__(self, *_, **__): ...
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-
     monkeypatch.setattr(timeline, "measure", measure)
-    monkeypatch.setattr(cli, "EmbeddedPostgres", Server)
+    monkeypatch.setattr(cli, "EmbeddedPostgres", no_server)
     options = ["timeline", "--rate", "7", "--seconds", "9", "--report", str(tmp_path / "t.md")]
     assert CliRunner().invoke(cli.app, options).exit_code == 0
     assert asked == [(7, 9)]
