@@ -73,6 +73,13 @@ class S3Server(Closing):
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10):
             pass
 
+    def count_files(self, folder: str) -> int:
+        """The number of objects whose keys begin with a bucket and a folder, without those of folders in it."""
+        url = f"http://127.0.0.1:{self._filer}/buckets/{folder}/?limit=100000"
+        request = urllib.request.Request(url, headers={"Accept": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return len(json.load(answer)["Entries"] or ())
+
     def close(self) -> None:
         """End it."""
         self._process.kill()

@@ -38,7 +38,7 @@ _STATEMENTS = {
     "ON CONFLICT (doc, line) DO UPDATE SET note = lines.note || '!', amount = excluded.amount",
     "events": "INSERT INTO events SELECT nextval('serial'), 'k' || n % 3, jsonb_build_object('n', n) "
     "FROM generate_series(1, 30) AS n",
-    "forget": "DELETE FROM events WHERE serial IN (SELECT serial FROM events ORDER BY serial LIMIT 5)",
+    "forget": "DELETE FROM events WHERE serial < (SELECT max(serial) - 20000 FROM events)",
     "extra": "INSERT INTO extra SELECT floor(random() * 3000)::int, 'v' "
     "ON CONFLICT (id) DO UPDATE SET v = extra.v || '.'",
 }

@@ -2,11 +2,12 @@
 
     python -m tests.faults.soak --seconds 1200 --report tests/faults/reports/…
     python -m tests.faults.soak --promotions  # also of standbys that lack what the daemon has, which it must say
-    python -m tests.faults.soak --kind cluster  # or s3: `soak_places.py` has each kind, with faults of its own
+    python -m tests.faults.soak --kind cluster  # or s3, connect: `soak_places.py` has each kind, with its own faults
 
 Everything is real: a PostgreSQL pair, a TCP proxy before it, the daemon with its JVM, a small file system for state and
 tables that is filled up (as root; otherwise this fault is left out). The seed decides on the order of faults and the
-load, not on the moment at which a fault meets the daemon.
+load, not on the moment at which a fault meets the daemon. Towards the end no fault ends the daemon, so that what grows
+in it is seen (`soak_day.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 
-from tests.faults import soak_end
+from tests.faults import soak_day, soak_end
 from tests.faults.load import SCHEMA, Load
 from tests.faults.proxy import Proxy
 from tests.faults.soak_places import PLACES
@@ -81,6 +82,7 @@ class Soak:
         self.daemon = Daemon(folder)
         self.load = Load(self._conninfo, seed, pause_s=0.05)
         self.extra = True
+        self.is_night = False
         self._poisons = 0
 
     def _conninfo(self) -> str:
@@ -117,11 +119,8 @@ class Soak:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def faults(self) -> dict[str, tuple[int, Callable[[], None]]]:
-        """Each fault with its weight."""
-        found: dict[str, tuple[int, Callable[[], None]]] = {
-            "kill -9 of the daemon": (4, self._kill_daemon),
-            "SIGTERM of the daemon": (2, self._stop_daemon),
-            "kill -9 of Spark's JVM": (2, self._kill_java),
+        """Each fault with its weight; at night those that leave the daemon running."""
+        faults: dict[str, tuple[int, Callable[[], None]]] = {
             "server restart, fast": (2, lambda: self.pair.primary.restart("fast")),
             "server restart, immediate": (2, lambda: self.pair.primary.restart("immediate")),
             "kill -9 of the server": (2, self._kill_server),
@@ -138,13 +137,27 @@ class Soak:
             "reload with other options": (3, self._reload),
             "the slot dropped, and the subscription copied again": (1, self._lose_slot),
         }
-        if self.place.local:
-            found["OPTIMIZE by hand while the daemon is stopped"] = (2, self._optimize)
         if self.promotions:
-            found["promotion of a standby that lacks the tail"] = (6, self._promote_behind)
+            faults["promotion of a standby that lacks the tail"] = (6, self._promote_behind)
         if self.disk:
-            found["full disk for 10 s"] = (2, self._fill_disk)
-        return found | self.place.faults()
+            faults["full disk for 10 s"] = (2, self._fill_disk)
+        if not self.is_night:
+            faults["kill -9 of the daemon"] = (4, self._kill_daemon)
+            faults["SIGTERM of the daemon"] = (2, self._stop_daemon)
+            faults["kill -9 of Spark's JVM"] = (2, self._kill_java)
+            if self.place.local:
+                faults["OPTIMIZE by hand while the daemon is stopped"] = (2, self._optimize)
+                faults["a month passes while the daemon is stopped"] = (2, self._pass_month)
+        return faults | self.place.faults()
+
+    def last(self, duration_s: float) -> None:
+        """Let faults happen for so long."""
+        begin_s = time.monotonic()
+        while (part := (time.monotonic() - begin_s) / duration_s) < 1:
+            self.is_night = part >= soak_day.NIGHT
+            time.sleep(self.random.uniform(3, 20))
+            self.daemon.measure()
+            self.one()
 
     def one(self) -> None:
         """Let a fault happen."""
@@ -230,6 +243,11 @@ class Soak:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode != 0:
             self.notes.append(f"OPTIMIZE failed: {done.stderr[-500:]}")
+        self.daemon.start()
+
+    def _pass_month(self) -> None:
+        self.daemon.end(signal.SIGTERM)
+        soak_day.age(self.folder / "lake", self.folder / "state" / "catalog.sqlite")
         self.daemon.start()
 
     def _lose_slot(self) -> None:
@@ -320,11 +338,10 @@ def main() -> int:
         try:
             while soak.daemon.alive() and soak.daemon.status().get("state") != "streaming":
                 time.sleep(1)
-            end_s = time.monotonic() + arguments.seconds
-            while time.monotonic() < end_s:
-                time.sleep(soak.random.uniform(3, 20))
-                soak.daemon.measure()
-                soak.one()
+            sampler = soak_day.Sampler(soak.daemon, lambda: place.jvm(soak.daemon), lambda: place.log_files(folder))
+            sampler.start()
+            soak.last(arguments.seconds)
+            sampler.stop()
             soak_end.catch_up(soak)
             verified = soak_end.verified(soak)
             leaked = soak_end.leaks(soak)
@@ -337,11 +354,13 @@ def main() -> int:
                 proxy.close()
             if arguments.keep_log:
                 shutil.copy(folder / "daemon.log", arguments.keep_log)
-        text = report(soak, arguments.kind, arguments.seconds, arguments.seed, found)
+        picture = arguments.report.with_suffix(".svg") if arguments.report else None
+        text = report(soak, arguments.kind, arguments.seconds, arguments.seed, found, sampler.samples, picture)
     print(text)
-    if arguments.report:
+    if picture:
         arguments.report.write_text(text, encoding="utf-8")
-    different = [*verified, *(line for _, lines in found.values() for line in lines)]
+        picture.write_text(soak_day.draw(sampler.samples), encoding="utf-8")
+    different = [*verified, *(line for _, lines in found.values() for line in lines), *soak_day.grown(sampler.samples)]
     print("\n".join(different[:50]))
     return 1 if different or leaked else 0
 

@@ -6,9 +6,13 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
 from pgbridge.bridge.runtime.threads import Closing
+from tests.faults.load import TABLES
 from tests.faults.s3_proxy import S3Proxy
 from tests.fix_cluster import SparkCluster
+from tests.fix_connect import ConnectServer
 from tests.fix_s3 import ACCESS_KEY, SECRET_KEY, Bucket, S3Server
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.s3_proxy import Fault
+    from tests.faults.soaked_daemon import Daemon
 
 Faults = dict[str, tuple[int, "Callable[[], None]"]]
 """By name: a weight, and what happens."""
@@ -57,6 +62,16 @@ class Place(Closing):
     def table(self, daemon_folder: Path, name: str) -> str:
         """Where a table of public is."""
         return str(daemon_folder / "lake" / "public" / name)
+
+    def log_files(self, daemon_folder: Path) -> int:
+        """The number of files in the `_delta_log` that has most of them, of all tables."""
+        return max(
+            (sum(1 for _ in log.iterdir()) for log in (daemon_folder / "lake").glob("*/*/_delta_log")), default=0
+        )
+
+    def jvm(self, daemon: Daemon) -> psutil.Process | None:
+        """Spark's driver; None if it does not run."""
+        return daemon.java()
 
     def close(self) -> None:
         """End what was started."""
@@ -150,12 +165,53 @@ class OnS3(Place):
         del daemon_folder
         return f"{self.warehouse}/public/{name}"
 
+    def log_files(self, daemon_folder: Path) -> int:
+        """As on a disk."""
+        del daemon_folder
+        logs = (f"{self.warehouse.removeprefix('s3a://')}/public/{name}/_delta_log" for name in TABLES)
+        return max(self._server.count_files(log) for log in logs)
+
     def close(self) -> None:
         """End the server and its proxy."""
         self._proxy.close()
         self._server.close()
 
 
-PLACES: Final[Mapping[str, type[Place]]] = {"local": Place, "cluster": OnCluster, "s3": OnS3}
-"""The kinds by name, for `--kind`. A Spark Connect server is a class more: its master is `sc://…`, its faults the kills
-and restarts of the server."""
+class OnConnect(Place):
+    """A Spark Connect server on this machine, which is killed and frozen; the daemon has no JVM."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        super().__init__(folder, chance)
+        self._server = ConnectServer(folder)
+        self._server.start()
+        self.master, self.conf = self._server.master, {}
+
+    def faults(self) -> Faults:
+        """What happens to a server that others look after."""
+        return {
+            "kill -9 of the Connect server, started after 5 s": (3, self._kill),
+            "the Connect server frozen for 10 s": (3, self._freeze),
+        }
+
+    def _kill(self) -> None:
+        self._server.kill()
+        time.sleep(5)
+        self._server.start()
+
+    def _freeze(self) -> None:
+        self._server.freeze()
+        time.sleep(10)
+        self._server.thaw()
+
+    def jvm(self, daemon: Daemon) -> psutil.Process | None:
+        """The server."""
+        del daemon
+        return psutil.Process(self._server.pid)
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.close()
+
+
+PLACES: Final[Mapping[str, type[Place]]] = {"local": Place, "cluster": OnCluster, "s3": OnS3, "connect": OnConnect}
+"""The kinds by name, for `--kind`."""

@@ -8,17 +8,29 @@ import subprocess
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tests.faults import soak_day
 from tests.faults.soaked_daemon import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from tests.faults.soak import Soak
 
 _TOLD = ("batch", "slot", "timeline", "optimize", "vacuum")
 """What of the log's other events the report counts."""
 
 
-def report(soak: Soak, kind: str, seconds: float, seed: int, found: dict[str, tuple[int, list[str]]]) -> str:
-    """Return the report."""
+def report(
+    soak: Soak,
+    kind: str,
+    seconds: float,
+    seed: int,
+    found: dict[str, tuple[int, list[str]]],
+    samples: Sequence[soak_day.Sample],
+    picture: Path | None,
+) -> str:
+    """Return the report; `picture` is where its plots are."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -44,6 +56,12 @@ def report(soak: Soak, kind: str, seconds: float, seed: int, found: dict[str, tu
         "| table | rows in PostgreSQL | differences |",
         "|---|---:|---:|",
         *(f"| {table} | {rows} | {len(different)} |" for table, (rows, different) in found.items()),
+        "",
+        "What may grow: medians of two fifths of the run, the second and the last one. Processes begin anew after",
+        "kills, so theirs are of the night, in which no fault ends the daemon: the fourth fifth and the last one.",
+        "",
+        *soak_day.table(samples),
+        *(["", f"![what may grow]({picture.name})"] if picture else []),
         "",
         "What the daemon logged as a warning or an error, or about batches and slots:",
         "",
