@@ -130,12 +130,14 @@ class _Table:
 
     Attributes:
         beyond: The commits to it that end beyond the origin.
+        standing: The last one that does not; None if it is not known.
         doubtful: It is local, and had such commits, perhaps undone since: nobody knows whether a flush of them failed.
         written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
     """
 
     rel: RelRow
     beyond: Sequence[Commit]
+    standing: Commit | None
     doubtful: bool
     written_ms: int
 
@@ -180,14 +182,11 @@ class _Recovery:
 
     def run(self, *, dry_run: bool, alone: bool) -> Iterator[str]:
         """As `recover`; `alone` if it is the only one."""
-        conninfo, name = self._subscription.connection, self._name
-        with ReplicationConnection(
-            conninfo, application_name=recovery_name(self._subscription.slot_name)
-        ) as replication:
+        conninfo, slot_name, name = self._subscription.connection, self._subscription.slot_name, self._name
+        with ReplicationConnection(conninfo, application_name=recovery_name(slot_name)) as replication:
             server = replication.history()
         known = self._manifest(server)
         begun = known.origin(name) is not None
-        slot_name = self._subscription.slot_name
         status = self._publisher.slot(slot_name)
         lost = status is None or shown_status(status.wal_status, status.invalidation_reason) in LOST
         if lost and not alone:
@@ -258,9 +257,8 @@ class _Recovery:
 
     def _check_slot(self, slot_name: str, status: SlotStatus | None) -> Lsn:
         """As `check_slot`; nobody may stream from it."""
-        lsn = check_slot(
-            slot_name, status, subscription=self._name, database=self._publisher.database, durable_lsn=None
-        )
+        database = self._publisher.database
+        lsn = check_slot(slot_name, status, subscription=self._name, database=database, durable_lsn=None)
         if status is not None and status.active:
             raise errors.PublisherError(
                 f'replication slot "{slot_name}" is in use by process {status.active_pid} of the server: another '
@@ -275,8 +273,10 @@ class _Recovery:
         since = max(origin, rel.whole_lsn)
         beyond = history.beyond(since)
         doubtful = log_of(place_of(self._spark, rel.path)) is not None and history.has_after(since)
-        written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
-        return _Table(rel, beyond, doubtful, written_ms)
+        commits = history.commits()
+        standing = next((c for c in commits if c.position is not None and c.position <= since and not c.part), None)
+        written_ms = max((commit.made_ms for commit in commits if not commit.given_up), default=0)
+        return _Table(rel, beyond, standing, doubtful, written_ms)
 
     def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
         folder = spool_folder(self._catalog.state_dir, self._name)
@@ -331,9 +331,8 @@ class _Recovery:
         # beyond what the former owner may still append
         last_number = max(rows.last_numbers([main.txn_app_id]).get(main.txn_app_id, 0), generation << 32)
         rebooted = local_folder(self._subscription.warehouse) is not None and known.boot_id != boot_id()
-        own = [
-            (owner, rel) for owner in (name, self._sync) for rel in known.rels(owner) if self._is_own(known, owner, rel)
-        ]
+        owned = ((owner, rel) for owner in (name, self._sync) for rel in known.rels(owner))
+        own = [(owner, rel) for owner, rel in owned if self._is_own(known, owner, rel)]
         with catalog.transaction() as db:
             reset.forget_rows(catalog, name)
             commits.number_from(catalog, last_number)
@@ -346,10 +345,7 @@ class _Recovery:
                     reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for rel in self._rels(known)})
                 return
             for owner, stream in streams.items():
-                catalog.raise_epoch(owner, stream.epoch)
-                catalog.begin_batch(owner, intent := stream.batch(server.flush_lsn, rebooted=rebooted))
-                if intent.flushing:
-                    catalog.begin_flush(owner)
+                self._go_on(owner, stream, stream.batch(server.flush_lsn, rebooted=rebooted))
             if self._sync not in streams and known.subscription(self._sync) is not None:
                 refresh.begin_anew(catalog, name)
             for rel in self._changed_by(prepared, known):
@@ -364,13 +360,24 @@ class _Recovery:
             for row in prepared:
                 self._put_empty(row)
 
+    def _go_on(self, owner: str, stream: _Stream, batch: catalog_rows.BatchIntent) -> None:
+        """Write where a stream is. A table that is put back later to what it had before is found behind by it."""
+        rels = self._catalog.rels_by_name(owner)
+        for table in stream.tables:
+            if (at := table.standing) is not None:
+                rel = rels[table.rel.namespace, table.rel.name]
+                self._catalog.put_rel(owner, replace(rel, position=Lsn(at.position or 0), timeline=at.timeline))
+        self._catalog.raise_epoch(owner, stream.epoch)
+        self._catalog.begin_batch(owner, batch)
+        if batch.flushing:
+            self._catalog.begin_flush(owner)
+
     def _is_own(self, known: Manifest, owner: str, rel: RelRow) -> bool:
         """Whether a table that was to be copied has rows of a copy that was not recorded: the next may replace them."""
         row = known.subscription(owner)
         if rel.state != "i" or row is None:
             return False
-        history = history_of(self._spark, rel.path)
-        return history.own((f"{row.txn_app_id}/",)) is not None
+        return history_of(self._spark, rel.path).own((f"{row.txn_app_id}/",)) is not None
 
     def _rels(self, known: Manifest) -> list[RelRow]:
         return [*known.rels(self._name), *known.rels(self._sync)]

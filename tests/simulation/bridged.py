@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pyarrow as pa
@@ -25,16 +25,19 @@ from pgbridge.bridge.apply.applier import Applier
 from pgbridge.bridge.apply.context import Context
 from pgbridge.bridge.apply.record import finish_batch
 from pgbridge.bridge.apply.stream import StreamHistory, recover
-from pgbridge.bridge.batch.batch import Batch, TableChanges
+from pgbridge.bridge.batch.batcher import Batcher
+from pgbridge.bridge.batch.routes import Routes
 from pgbridge.bridge.catalog import catalog as catalog_module, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
 from pgbridge.bridge.catalog.database import Database
 from pgbridge.bridge.config.config import Subscription
-from pgbridge.bridge.effects.events import INSERT, NO_OLD
 from pgbridge.bridge.lake import table_position
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.receive.stream import walreceiver
+from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
+from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
 from pgbridge.bridge.recovery import fence, manifest_table, recover as recovery
 from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, PublisherError, StateError, TargetError
@@ -42,103 +45,34 @@ from pgbridge.bridge.sync import server_check, tablesync
 from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.targets.target import target_schema
+from pgbridge.bridge.track.progress import Progress
+from pgbridge.bridge.track.spool import SpoolFolder, spool_folder
+from pgbridge.protocol.bulk.message_array import MessageArray
 from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.transactions import divide
+from pgbridge.protocol.values.types import resolve
+from tests.simulation.alone import Pool, VirtualClock
 from tests.simulation.lake import Manifests, MemoryLake, MemorySession
+from tests.simulation.server import UNFIT, MemoryServer
+from tests.simulation.walsender import Walsender, relation_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pytest
 
+    from pgbridge.bridge.batch.batch import TableChanges
     from pgbridge.bridge.lake.log.stamp import CommitStamp
+    from pgbridge.protocol.stream.transactions import Item
     from tests.simulation.lake import Change
-    from tests.simulation.server import MemoryServer, WalTransaction
 
 NAME = "sub"
-UNFIT = 1000
-"""No table holds so large a number."""
-
 _SCHEMA = target_schema([("n", pa.int64())])
 
 
 class Killed(BaseException):
     """Stands for kill -9: no error handler may catch it."""
-
-
-class VirtualClock:
-    """The time, which passes when somebody looks or sleeps."""
-
-    now_s = 1e9
-
-    def __call__(self) -> float:
-        """Return it, in seconds."""
-        self.now_s += 1e-3
-        return self.now_s
-
-    def sleep(self, duration_s: float) -> None:
-        """Have time pass."""
-        self.now_s += duration_s
-
-
-class Task:
-    """What a thread would do: it is done once somebody waits for it."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call, self._is_done = call, False
-        self._value: Any = None
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        """Do it, unless it is done; a kill ends what waits, too."""
-        if not self._is_done:
-            self._is_done = True
-            try:
-                self._value = self._call()
-            except Exception as error:  # noqa: BLE001 - as a future keeps it
-                self._error = error
-
-    def exception(self) -> Exception | None:
-        """The error that ended it."""
-        self.run()
-        return self._error
-
-    def result(self) -> Any:
-        """What it returned."""
-        if (error := self.exception()) is not None:
-            raise error
-        return self._value
-
-
-class Pool:
-    """A pool of threads without threads: tasks are done one after the other, in an order of chance."""
-
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
-        self._tasks: list[Task] = []
-
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Task:
-        """Plan a task."""
-        self._tasks.append(task := Task(lambda: call(*arguments)))
-        return task
-
-    def map(self, call: Callable[[Any], Any], arguments: Iterable[Any]) -> Iterator[Any]:
-        """What it returns for each, in their order."""
-        tasks = [self.submit(call, argument) for argument in arguments]
-        self.wait(tasks)
-        return (task.result() for task in tasks)
-
-    def wait(self, tasks: list[Task]) -> None:
-        """Have tasks done."""
-        for task in self._chance.sample(tasks, len(tasks)):
-            task.run()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self.wait(self._tasks)
 
 
 class _SharedFolders:
@@ -253,7 +187,9 @@ class MemoryBridge:
             patch.setattr(recovery, name, lambda *_, **__: self.server)
         patch.setattr(recovery, "told", nullcontext)
         patch.setattr(recovery, "CommitRows", mock.Mock(of=lambda *_: mock.Mock(last_numbers=lambda _: {})))
-        patch.setattr(server_check, "ReplicationConnection", lambda *_, **__: self.server)
+        for module in (server_check, walreceiver):
+            patch.setattr(module, "ReplicationConnection", lambda *_, **__: self.server)
+        patch.setattr(walreceiver, "copy_both", lambda *_: SimpleNamespace(send=lambda _: None))
 
     def _patch_clock(self, patch: pytest.MonkeyPatch) -> None:
         """Have time pass only when somebody looks or sleeps, and no thread begin."""
@@ -361,6 +297,11 @@ class MemoryBridge:
         catalog.set_skip_lsn(NAME, finish_lsn)
         catalog.close()
 
+    def tables_copied_after(self, lsn: int) -> set[str]:
+        """The tables that have a transaction by their copy."""
+        with closing(Catalog(catalog_path(self.folder))) as catalog:
+            return {rel.name for rel in catalog.rels(NAME) if rel.lsn > lsn}
+
     def start_afresh(self) -> None:
         """What `pgbridge resync` does with the catalog, once the slot is dropped."""
         catalog = Catalog(catalog_path(self.folder))
@@ -391,6 +332,12 @@ class MemoryBridge:
         history = check.look()
         recover(context, StreamHistory())
         sync = _Copies(context)
+        if (
+            catalog.remote_lsn(NAME) is None
+            or catalog.rels(sync_name(NAME))
+            or any(map(sync.needs_copy, catalog.rels(NAME)))
+        ):
+            server.await_prepared()
         snapshot = (server.end_lsn, server.timeline, {table: server.rows(table) for table in server.tables})
         if catalog.remote_lsn(NAME) is None:
             self._create_origin(catalog, sync)
@@ -400,8 +347,10 @@ class MemoryBridge:
             if sync.needs_copy(rel):
                 sync.copy_rows(rel, *snapshot)
         check.check(server)  # type: ignore[arg-type]
-        table = SimpleNamespace(relid=1, primary_key=(), cut_identity=frozenset(), columns=())
-        published = {("public", name): table for name in server.tables}
+        published = {
+            ("public", name): SimpleNamespace(relid=relid, primary_key=(), cut_identity=frozenset(), columns=())
+            for name, relid in relation_ids(server.tables).items()
+        }
         subscribed = sync.follow(published, server, history)  # type: ignore[arg-type]
         start_lsn = catalog.remote_lsn(NAME)
         assert start_lsn is not None
@@ -409,14 +358,16 @@ class MemoryBridge:
         self.window()
         check.admit(server)  # type: ignore[arg-type]
         self.streaming()
-        transactions = server.stream(start_lsn)
+        items = self._received(catalog, start_lsn)
         check.admitted()
         manifest_table.check_owned(self.session, catalog, self.subscription)
         applier = Applier(context)
+        batcher = Batcher(NAME, Routes(subscribed), lambda types: [resolve(*each) for each in types])
         singly = catalog.skip_lsn(NAME) is not None or catalog.last_error(NAME) is not None
         size = 1 if singly else self.batch_transactions
-        for at in range(0, len(transactions), size):
-            start_lsn = self._apply(transactions[at : at + size], start_lsn, subscribed, applier, catalog, check)
+        while items:
+            here, items = divide(items, size)
+            start_lsn = self._apply(here, start_lsn, batcher, applier, catalog, check)
             if not applier.holds:
                 record()
                 server.confirmed_lsn = start_lsn
@@ -427,6 +378,23 @@ class MemoryBridge:
         if not applier.holds and catalog.advance_origin(NAME, server.end_lsn):
             record()
             server.confirmed_lsn = server.end_lsn
+
+    def _received(self, catalog: Catalog, start_lsn: Lsn) -> list[Item]:
+        """What the receiver hands over of the server's messages, by its own steps but without its thread.
+
+        All changes of what is in progress go to spool files.
+        """
+        queue = TransactionQueue(1 << 30)
+        spools = SpoolFolder(spool_folder(catalog.state_dir, NAME), [row.file for row in catalog.prepared(NAME)])
+        options = StreamOptions(NAME, start_lsn, {"proto_version": 4, "publication_names": ["pub"]}, memory_bytes=0)
+        receiver = WalReceiver("", options, queue, Progress(start_lsn), spools, application_name=NAME)
+        for segment in Walsender(self.server.tables).segments(self.server.stream(start_lsn)):
+            receiver._assemble(MessageArray.of(segment))
+            receiver._limit_memory()
+        items: list[Item] = []
+        while taken := queue.take(BatchLimits(1 << 30, 1 << 40, 0.0), 0.0):
+            items += taken
+        return items
 
     def _create_origin(self, catalog: Catalog, sync: _Copies) -> None:
         """As `Start` does."""
@@ -446,18 +414,18 @@ class MemoryBridge:
 
     def _apply(
         self,
-        transactions: list[WalTransaction],
+        items: list[Item],
         start_lsn: Lsn,
-        subscribed: Any,
+        batcher: Batcher,
         applier: Applier,
         catalog: Catalog,
         check: ServerCheck,
     ) -> Lsn:
         """Apply a batch, or skip its only transaction; divide it if it fails. Returns its end."""
-        batch, skip_lsn = self._batch(transactions, start_lsn, subscribed), catalog.skip_lsn(NAME)
+        batch, skip_lsn = batcher.form(items, start_lsn), catalog.skip_lsn(NAME)
         check.certify()
         manifest_table.record(self.session, catalog, self.subscription)
-        if skip_lsn == batch.finish_lsn:
+        if skip_lsn == batch.finish_lsn and batch.committed:
             if applier.bring_back():
                 raise PublisherError("the stream has to begin again", retry=True)
             finish_batch(catalog, NAME, [batch], skip_lsn)
@@ -469,26 +437,15 @@ class MemoryBridge:
         except ApplyError as error:
             if catalog.batch(NAME) is not None:
                 raise
-            if len(transactions) == 1:
+            if batch.transactions == 1:
                 catalog.record_error(NAME, error.message, counter=None, finish_lsn=error.context.finish_lsn)
                 raise
-            for transaction in transactions:
-                start_lsn = self._apply([transaction], start_lsn, subscribed, applier, catalog, check)
+            batcher.rewind(batch)
+            while items:
+                here, items = divide(items, 1)
+                start_lsn = self._apply(here, start_lsn, batcher, applier, catalog, check)
         faults.reach("before_confirm")
         return batch.end_lsn
-
-    def _batch(self, transactions: list[WalTransaction], start_lsn: Lsn, subscribed: Any) -> Batch:
-        """The changes that tables do not have yet, by the rule of `BlockDecoder`."""
-        last = transactions[-1]
-        xid = 7 if len(transactions) == 1 else None
-        batch = Batch(start_lsn, last.end_lsn, last.commit_lsn, xid, len(transactions), 1, [])
-        for (_, table), follower in subscribed.items():
-            rows = [n for t in transactions if t.commit_lsn >= follower.lsn for n in t.rows.get(table, ())]
-            if rows:
-                number = len(rows)
-                columns = {"seq": range(number), "op": [INSERT] * number, "old": [NO_OLD] * number, "new_0": rows}
-                batch.tables.append(TableChanges(follower.target, (), (), pa.table(columns)))
-        return batch
 
 
 class _Copies(TableSync):

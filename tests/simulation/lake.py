@@ -41,15 +41,15 @@ class Version:
     rows: tuple[int, ...]
     versions: dict[str, int]
 
-    def changed(self, rows: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    def changed(self, rows: tuple[int, ...], before: tuple[int, ...], *, adds: bool) -> tuple[int, ...]:
         """Rows with what it has changed of those before, as its entry lists files: a copy all, also equal ones.
 
-        What a RESTORE adds may be there.
+        What a RESTORE adds may be there. Unless it `adds`, the files are lost that it has written.
         """
         was, now = Counter(before), Counter(self.rows)
         mark = self.info.get("userMetadata", "")  # what keeps a late copy out is none
         kept = Counter() if '/copy"' in mark and "given_up" not in mark else was & now
-        left, added = Counter(rows) - (was - kept), now - kept
+        left, added = Counter(rows) - (was - kept), now - kept if adds else Counter()
         return tuple(sorted((left | added if self.info.get("operation") == "RESTORE" else left + added).elements()))
 
 
@@ -152,9 +152,9 @@ class MemoryLake:
                 info = version.info
                 if number not in doubtful and number in self.checkpoints.get(path, ()):
                     rows = version.rows
-                elif number not in doubtful or (number not in lost and chance.random() < 0.5):
-                    rows = version.changed(rows, here)
-                elif number in lost:  # else only its data
+                elif number not in lost:  # a power cut takes at most the files that it has written
+                    rows = version.changed(rows, here, adds=number not in doubtful or chance.random() < 0.5)
+                else:
                     info = {}
                 log[number] = replace(version, rows=rows, info=info)
             self.lost.pop(path, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pgbridge.bridge.apply import undo
@@ -9,14 +10,18 @@ from pgbridge.bridge.catalog import catalog
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.bridge.recovery import recover
 from pgbridge.bridge.sync.server_check import OwnPositions, ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.track import position
+from pgbridge.protocol.stream.assembler import TransactionAssembler
 from tests.simulation import bridged
 from tests.simulation.lake import MemoryLake
 
 if TYPE_CHECKING:
     import pytest
+
+    from pgbridge.protocol.codec.messages import StreamAbort
 
 
 def timelines_do_not_count(patch: pytest.MonkeyPatch) -> None:
@@ -102,7 +107,46 @@ def log_entries_are_relied_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryLake, "checkpoint", lambda *_: None)
 
 
+def prepared_transactions_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """After a restart, nobody knows their files."""
+    whole: Any = catalog.Catalog.finish_batch
+
+    def finish(self: Any, name: str, end_lsn: Any, prepared: Any = (), ended: Any = (), **options: Any) -> None:
+        del prepared
+        whole(self, name, end_lsn, (), ended, **options)
+
+    patch.setattr(catalog.Catalog, "finish_batch", finish)
+
+
+def what_is_prepared_ends_without_its_changes(patch: pytest.MonkeyPatch) -> None:
+    """A recovery, which has lost them, goes on with the tables."""
+    patch.setattr(recover._Recovery, "_changed_by", lambda *_: [])
+
+
+def a_recovery_does_not_know_where_tables_are(patch: pytest.MonkeyPatch) -> None:
+    """One that is put back after it is believed."""
+    whole: Any = recover._Recovery._go_on
+
+    def go_on(self: Any, owner: str, stream: Any, batch: Any) -> None:
+        whole(self, owner, replace(stream, tables=[]), batch)
+
+    patch.setattr(recover._Recovery, "_go_on", go_on)
+
+
+def subtransactions_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    """Their changes were streamed before."""
+
+    def abort(self: TransactionAssembler, message: StreamAbort) -> None:
+        del self, message
+
+    patch.setattr(TransactionAssembler, "_stream_abort", abort)
+
+
 PLANTED = (
+    prepared_transactions_are_not_recorded,
+    what_is_prepared_ends_without_its_changes,
+    a_recovery_does_not_know_where_tables_are,
+    subtransactions_are_not_rolled_back,
     log_entries_are_relied_on,
     a_later_flush_is_believed,
     late_commits_are_not_kept_out,

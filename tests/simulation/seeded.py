@@ -11,6 +11,7 @@ what an operator then does, by its hint, helps.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,8 +29,8 @@ from pgbridge.bridge.runtime.errors import (
     TargetBusy,
     TargetError,
 )
-from tests.simulation.bridged import UNFIT, Killed, MemoryBridge
-from tests.simulation.server import MemoryServer
+from tests.simulation.bridged import Killed, MemoryBridge
+from tests.simulation.server import UNFIT, MemoryServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 TABLES: Final = ("a", "b", "c")
 POINTS: Final = (
-    "slot_created", "table_copied", "batch_begun", "table_begun", "table_committed", "batch_committed",
+    "slot_created", "table_copied", "prepare_kept", "batch_begun", "table_begun", "table_committed", "batch_committed",
     "before_confirm", "undo_begun", "table_restored", "batch_undone",
 )  # fmt: skip
 _WAIT: Final = (PublisherError, OutcomeUnknown, StateError, TargetBusy)
@@ -85,9 +86,31 @@ class Simulation:
 
     def insert(self, number: int) -> None:
         """A transaction in some of the tables."""
-        chosen = [table for i, table in enumerate(TABLES) if (number % 7 + 1) >> i & 1]
+        self.server.commit(self._rows(number))
+
+    def insert_streamed(self, number: int) -> None:
+        """One that is sent while it is in progress, with a subtransaction that is rolled back."""
+        self.server.commit(self._rows(number), is_streamed=True)
+
+    def prepare(self, number: int) -> None:
+        """PREPARE TRANSACTION; it may have been streamed, and may be one that a table does not hold."""
+        rows = self._rows(number)
+        if number // 14 % 8 == 0:
+            rows["b"] = (UNFIT,)
+        self.server.prepare(rows, is_streamed=bool(number // 7 % 2))
+
+    def end_prepared(self, number: int) -> None:
+        """COMMIT PREPARED, or sometimes ROLLBACK PREPARED."""
+        if prepared := self.server.prepared:
+            ended = self.server.end_prepared(prepared[number // 4 % len(prepared)], commits=number % 4 > 0)
+            if (UNFIT,) in ended.rows.values():
+                self._unfit.append(ended)
+
+    def _rows(self, number: int) -> dict[str, tuple[int, ...]]:
+        """The next number, in some of the tables."""
         self._number += 1
-        self.server.insert(**dict.fromkeys(chosen, (self._number,)))
+        chosen = [table for i, table in enumerate(TABLES) if (number % 7 + 1) >> i & 1]
+        return dict.fromkeys(chosen, (self._number,))
 
     def insert_unfit(self, number: int) -> None:
         """One that a table does not hold."""
@@ -341,11 +364,13 @@ class Simulation:
         self._is_touched = False
 
     def _take_out(self, finish_lsn: int) -> None:
-        """What was skipped is in no table, and in no copy afresh."""
+        """What was skipped is in no table but those that were copied since, and in no copy afresh."""
+        copied = self.bridge.tables_copied_after(finish_lsn)
         for server in (self.server, self._standby, self._primary):
-            server.transactions = [
-                t for t in server.transactions if (t.commit_lsn, t.rows.get("b")) != (finish_lsn, (UNFIT,))
-            ]
+            for at, t in enumerate(server.transactions):
+                if (t.commit_lsn, t.rows.get("b")) == (finish_lsn, (UNFIT,)):
+                    rows = {table: numbers for table, numbers in t.rows.items() if table in copied}
+                    server.transactions[at] = replace(t, rows=rows)
 
 
 def _passes(error: BaseException | None) -> bool:
@@ -354,7 +379,8 @@ def _passes(error: BaseException | None) -> bool:
 
 
 WEIGHTS: Final = {
-    "insert": 12, "insert_unfit": 1, "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
+    "insert": 12, "insert_streamed": 2, "insert_unfit": 1, "prepare": 3, "end_prepared": 4,
+    "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
     "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
     "cut_power": 3, "lose_answer": 3, "fill_disk": 2, "fail_flush": 1,

@@ -1,25 +1,38 @@
-"""A publisher in memory: a history of transactions on timelines, and one logical slot."""
+"""A publisher in memory: a history of transactions on timelines, and one logical slot with two_phase."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
 
 from pgbridge.bridge.receive.slot_status import SlotStatus
 from pgbridge.bridge.track.position import ServerHistory
 from pgbridge.protocol.lsn import Lsn
+
+UNFIT = 1000
+"""No table holds so large a number."""
 
 _RECORD_BYTES = 0x20
 
 
 @dataclass(frozen=True, slots=True)
 class WalTransaction:
-    """A committed transaction: the numbers that it inserts, by table."""
+    """The end of a transaction, and the numbers that it inserts, by table.
+
+    Attributes:
+        kind: How it ends. One that was prepared has two ends, with the same rows.
+        gid: Of a prepared one.
+        is_streamed: It was sent while it was in progress.
+    """
 
     commit_lsn: Lsn
     end_lsn: Lsn
     rows: dict[str, tuple[int, ...]]
+    kind: Literal["commit", "prepare", "commit prepared", "rollback prepared"] = "commit"
+    xid: int = 0
+    gid: str = ""
+    is_streamed: bool = False
 
 
 @dataclass
@@ -39,15 +52,53 @@ class MemoryServer:
     in_recovery: bool = False
     confirmed_lsn: Lsn | None = None
     started_us_: int = 1
+    next_xid: int = 700
     end_lsn: Lsn = field(default_factory=lambda: Lsn(0x1000))
     transactions: list[WalTransaction] = field(default_factory=list)
     left: dict[int, Lsn] = field(default_factory=dict)
 
     def insert(self, **rows: tuple[int, ...]) -> WalTransaction:
         """Commit a transaction."""
+        return self.commit(rows)
+
+    def commit(self, rows: dict[str, tuple[int, ...]], *, is_streamed: bool = False) -> WalTransaction:
+        """Commit one that may have been streamed."""
+        self.next_xid += 2  # it may have a subtransaction
+        return self._end("commit", rows, self.next_xid, is_streamed=is_streamed)
+
+    def prepare(self, rows: dict[str, tuple[int, ...]], *, is_streamed: bool = False) -> WalTransaction:
+        """PREPARE TRANSACTION: another server that lacks it may come to the same identifier."""
+        self.next_xid += 2
+        return self._end("prepare", rows, self.next_xid, f"gid {self.next_xid % 16}", is_streamed=is_streamed)
+
+    def end_prepared(self, prepared: WalTransaction, *, commits: bool) -> WalTransaction:
+        """COMMIT PREPARED, or ROLLBACK PREPARED."""
+        kind: Literal["commit prepared", "rollback prepared"] = "commit prepared" if commits else "rollback prepared"
+        return self._end(kind, prepared.rows, prepared.xid, prepared.gid)
+
+    @property
+    def prepared(self) -> list[WalTransaction]:
+        """What is prepared, and has not ended."""
+        ended = {t.xid for t in self.transactions if t.kind.endswith(" prepared")}
+        return [t for t in self.transactions if t.kind == "prepare" and t.xid not in ended]
+
+    def await_prepared(self) -> None:
+        """End what is prepared, as a slot that is made waits for it: one that no table holds is rolled back."""
+        for prepared in self.prepared:
+            self.end_prepared(prepared, commits=max(max(numbers) for numbers in prepared.rows.values()) < UNFIT)
+
+    def _end(
+        self,
+        kind: Literal["commit", "prepare", "commit prepared", "rollback prepared"],
+        rows: dict[str, tuple[int, ...]],
+        xid: int,
+        gid: str = "",
+        *,
+        is_streamed: bool = False,
+    ) -> WalTransaction:
         commit_lsn = Lsn(self.end_lsn + _RECORD_BYTES)
         self.end_lsn = Lsn(commit_lsn + _RECORD_BYTES)
-        transaction = WalTransaction(commit_lsn, self.end_lsn, rows)
+        transaction = WalTransaction(commit_lsn, self.end_lsn, rows, kind, xid, gid, is_streamed)
         self.transactions.append(transaction)
         return transaction
 
@@ -57,7 +108,8 @@ class MemoryServer:
 
     def rows(self, table: str) -> list[int]:
         """A table's rows, sorted."""
-        return sorted(number for t in self.transactions for number in t.rows.get(table, ()))
+        committed = [t for t in self.transactions if t.kind in {"commit", "commit prepared"}]
+        return sorted(number for t in committed for number in t.rows.get(table, ()))
 
     def copied(self) -> MemoryServer:
         """A cold copy of the data directory."""
@@ -79,6 +131,7 @@ class MemoryServer:
     # --- what pgbridge asks a publisher and a walsender --------------------------------------------------------------
 
     database = "shop"
+    connection = None
 
     def history(self) -> ServerHistory:
         """IDENTIFY_SYSTEM and TIMELINE_HISTORY."""
@@ -110,7 +163,10 @@ class MemoryServer:
         """Nothing is open."""
 
     def stream(self, start_lsn: Lsn) -> list[WalTransaction]:
-        """START_REPLICATION: from the slot's position on, if that is further; silently, as PostgreSQL."""
+        """START_REPLICATION: from the slot's position on, if that is further; silently, as PostgreSQL.
+
+        What was prepared before comes without its rows: the slot has had two_phase from its beginning.
+        """
         assert self.confirmed_lsn is not None
         begin = max(start_lsn, self.confirmed_lsn)
         return [t for t in self.transactions if t.commit_lsn >= begin]

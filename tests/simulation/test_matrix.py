@@ -19,8 +19,8 @@ from pgbridge.bridge.runtime.errors import (
     SlotAdvanced,
     TargetError,
 )
-from tests.simulation.bridged import NAME, UNFIT, Killed, MemoryBridge
-from tests.simulation.server import MemoryServer
+from tests.simulation.bridged import NAME, Killed, MemoryBridge
+from tests.simulation.server import UNFIT, MemoryServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

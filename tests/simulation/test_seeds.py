@@ -40,6 +40,12 @@ def test_a_flush_that_nobody_remembers(tmp_path, last):
     assert violation([*steps, Step("lose_state"), Step("live"), Step("cut_power", last)], tmp_path) is None
 
 
+def test_a_table_is_put_back_after_a_recovery(tmp_path):
+    """To what it had in an earlier life: its log alone would not tell."""
+    steps = [Step("stand_by"), Step("insert", 6), Step("save_state"), Step("live"), Step("live"), Step("lose_state", 2)]
+    assert violation([*steps, Step("live"), Step("put_back_tables", 6)], tmp_path) is None
+
+
 def test_a_failure_is_shortened_to_what_it_takes(tmp_path):
     """Here to one step, whatever is around it."""
     steps = steps_of(1)
