@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _CATCH_UP_S = 600.0
 
 
+def has_gone_back(soak: Soak) -> bool:
+    """Whether the daemon says that the server lacks what it has applied: nobody but an operator can help."""
+    error = soak.daemon.status().get("last_error") or {"message": ""}
+    return "went back" in error["message"]
+
+
 def helped(soak: Soak) -> bool:
     """Run the command that the present error's HINT names; return whether the daemon streams, or was helped."""
     shown = soak.daemon.status()

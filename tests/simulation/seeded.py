@@ -374,8 +374,8 @@ class Simulation:
 
 
 def _passes(error: BaseException | None) -> bool:
-    """Whether all it takes is another life: it was killed, a table is copied afresh, or something is waited for."""
-    return isinstance(error, Killed | TableAhead) or (isinstance(error, _WAIT) and error.retry)
+    """Whether all it takes is another life: it was killed, Spark did not answer, a table is copied afresh, a wait."""
+    return isinstance(error, Killed | Py4JError | TableAhead) or (isinstance(error, _WAIT) and error.retry)
 
 
 WEIGHTS: Final = {

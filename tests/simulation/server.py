@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from pgbridge.bridge.receive.slot_status import SlotStatus
+from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.bridge.track.position import ServerHistory
 from pgbridge.protocol.lsn import Lsn
 
@@ -167,6 +168,7 @@ class MemoryServer:
 
         What was prepared before comes without its rows: the slot has had two_phase from its beginning.
         """
-        assert self.confirmed_lsn is not None
+        if self.confirmed_lsn is None:
+            raise PublisherError('replication slot "sub" does not exist', retry=True)
         begin = max(start_lsn, self.confirmed_lsn)
         return [t for t in self.transactions if t.commit_lsn >= begin]

@@ -61,20 +61,24 @@ class Walsender:
         return [m.Begin(t.commit_lsn, 0, t.xid), *rows, m.Commit(0, t.commit_lsn, t.end_lsn, 0)]
 
     def _streamed(self, t: WalTransaction) -> tuple[list[m.Message], list[m.Message]]:
-        """Two segments; between them a subtransaction is rolled back, which has inserted other numbers."""
+        """Two segments; between them a subtransaction is rolled back, which has inserted other numbers.
+
+        With it the walsender forgets the definitions that it has told within the transaction.
+        """
         subxid = t.xid + 1
         first: list[m.Message] = [m.StreamStart(t.xid, first_segment=True)]
         second: list[m.Message] = [m.StreamStart(t.xid, first_segment=False)]
         for table, numbers in t.rows.items():
             first += [self._relation(table, t.xid), self._insert(table, 500, subxid)]
-            for number in numbers:
-                (first if number % 2 else second).append(self._insert(table, number, t.xid))
+            first += [self._insert(table, number, t.xid) for number in numbers if number % 2]
+            if later := [self._insert(table, number, t.xid) for number in numbers if not number % 2]:
+                second += [self._relation(table, t.xid), *later]
         rest = [m.StreamAbort(t.xid, subxid), *second, m.StreamStop()]
         if t.kind == "prepare":
             rest.append(m.StreamPrepare(0, t.commit_lsn, t.end_lsn, 0, t.xid, t.gid))
         else:
             rest.append(m.StreamCommit(t.xid, 0, t.commit_lsn, t.end_lsn, 0))
-            self._announced.update(t.rows)
+            self._announced.update(table for table, numbers in t.rows.items() if any(n % 2 == 0 for n in numbers))
         return [*first, m.StreamStop()], rest
 
     def _relation(self, table: str, xid: int | None = None) -> m.Relation:
