@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.stream.queue import BatchLimits, TransactionQueue
 from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceiver
 from pgbridge.bridge.runtime.process import keep_freed
-from pgbridge.bridge.runtime.threads import Background, share_interpreter
+from pgbridge.bridge.runtime.threads import share_interpreter, yielding
 from pgbridge.bridge.targets.target import Target, target_schema
 from pgbridge.bridge.track.progress import Progress
 from pgbridge.bridge.track.spool import SpoolFolder
@@ -99,7 +100,7 @@ def receive(job: Job) -> Received:
         {"proto_version": 1, "publication_names": settings.publications, "binary": True},
     )
     batcher = _batcher(job)
-    with Background("form") as background, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         receiver = WalReceiver(job.conninfo, stream, queue, progress, SpoolFolder(Path(folder)), application_name=_NAME)
         keep_freed()  # as the daemon does
         share_interpreter(1)
@@ -107,7 +108,9 @@ def receive(job: Job) -> Received:
         started_s, cpu_s, stolen_before_s = time.perf_counter(), time.process_time(), stolen_s()
         receiver.start()
         try:
-            form: _Form | None = (lambda *taken: background.run(batcher.form, *taken)) if job.decode else None
+            form: _Form | None = (
+                (lambda *taken: yielding(partial(batcher.form, *taken), "form")) if job.decode else None
+            )
             rows, transactions = _consume(queue, progress, form, settings, Lsn.parse(job.end_lsn))
             seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_s
             return Received(seconds, cpu_s, rows, transactions, stolen_s() - stolen_before_s)

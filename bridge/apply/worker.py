@@ -12,7 +12,7 @@ is applied instead clears it (`clear_subscription_skip_lsn`).
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
@@ -29,6 +29,7 @@ from pgbridge.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from pgbridge.bridge.apply.context import Context, Control, Sink, Stream
     from pgbridge.bridge.batch.batcher import Batcher
@@ -106,14 +107,16 @@ class ApplyWorker:
             BridgeError: The stream was lost.
             ProtocolError: The stream violates the protocol.
         """
-        with ThreadPoolExecutor(1, f"batch {self._name}") as pool, threads.Background(f"form {self._name}") as forming:
-            try:
-                self._loop(pool, forming)
-            except _ReceiveAgain:
-                return True
+        try:
+            self._loop()
+        except _ReceiveAgain:
+            return True
+        finally:
+            if self._under_way is not None:
+                wait([self._under_way.future])
         return False
 
-    def _loop(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
+    def _loop(self) -> None:
         while True:
             self._reap()
             may_begin = self._waited_for()
@@ -122,8 +125,8 @@ class ApplyWorker:
                 if not self._should_continue():
                     return
                 if complete:
-                    if not self._maintain(pool, self._next.behind_s):
-                        self._begin(pool)
+                    if not self._maintain(self._next.behind_s):
+                        self._begin()
                     continue
             elif complete or not self._should_continue():
                 wait([self._under_way.future], timeout=_POLL_S)
@@ -132,14 +135,14 @@ class ApplyWorker:
                 items = self._next.take(self._poll_s, applied=may_begin)
             except (errors.BridgeError, ProtocolError):
                 with suppress(_ReceiveAgain):  # the next stream has it again
-                    self._finish_received(pool, forming)
+                    self._finish_received()
                 raise
             self._idle_polls = 0 if items or self._under_way is not None or self._next.there else self._idle_polls + 1
             if items:
-                self._form(items, forming)
+                self._form(items)
             elif self._idle_polls:
                 self._idle()
-                self._maintain(pool, None)
+                self._maintain(None)
 
     @property
     def _poll_s(self) -> float:
@@ -154,7 +157,7 @@ class ApplyWorker:
     def _may_begin(self) -> bool:
         return self._queue.failed or time.monotonic() >= self._begins_s
 
-    def _finish_received(self, pool: ThreadPoolExecutor, forming: threads.Background) -> None:
+    def _finish_received(self) -> None:
         """Apply what was formed before the stream was lost."""
         while self._under_way is not None or self._next.there or self._next.in_pieces:
             if self._under_way is not None:
@@ -163,12 +166,12 @@ class ApplyWorker:
             elif not self._control.should_continue(self._progress):
                 break  # the next stream has it again
             elif self._next.there:
-                self._begin(pool)
+                self._begin()
             else:
-                self._form(self._next.take(0.0, applied=None), forming)
+                self._form(self._next.take(0.0, applied=None))
         self._pass_quiet()  # the next stream starts there, perhaps beyond what ended this one
 
-    def _form(self, items: Sequence[Item], forming: threads.Background) -> None:
+    def _form(self, items: Sequence[Item]) -> None:
         """Form transactions; many of them yield to the receiving threads."""
         began_s = time.monotonic()
         here = Batch.of(items, self._progress.durable_lsn)
@@ -177,7 +180,7 @@ class ApplyWorker:
                 if here.rows < _MANY_ROWS:
                     self._next.form(items)
                 else:
-                    forming.run(self._next.form, items)
+                    threads.yielding(partial(self._next.form, items), f"form {self._name}")
         except errors.ApplyError as error:
             if not isinstance(error.__cause__, errors.EndsSpark):
                 raise
@@ -207,7 +210,7 @@ class ApplyWorker:
             return 1
         return SUSPECTS.most_transactions(self._name, self._progress.durable_lsn)
 
-    def _begin(self, pool: ThreadPoolExecutor) -> None:
+    def _begin(self) -> None:
         """Start to apply or to skip the next batch; divide it first if that concerns only some of its transactions."""
         batch, skip_lsn = self._next.pop(), self._catalog.skip_lsn(self._name)
         if batch.transactions > 1 and (skip_lsn is not None or batch.error is not None):
@@ -221,7 +224,7 @@ class ApplyWorker:
             if not self._next.form_again_after(batch):
                 self._receive_again(batch)
             self._batcher.forget_plan(batch)
-            self._submit(pool, batch, partial(self._skip, batch, skip_lsn))
+            self._submit(batch, partial(self._skip, batch, skip_lsn))
             return
         if batch.error is not None:
             raise batch.error
@@ -230,7 +233,7 @@ class ApplyWorker:
         formed_s, self._formed_s = self._formed_s, 0.0
         self._begins_s = time.monotonic() + self._commit_interval_s
         mismatched = skip_lsn if batch.tables and not self._leads_to(skip_lsn, batch) else None
-        self._submit(pool, batch, partial(self._apply, batch, mismatched, formed_s))
+        self._submit(batch, partial(self._apply, batch, mismatched, formed_s))
 
     def _leads_to(self, skip_lsn: Lsn | None, batch: Batch) -> bool:
         """Whether a batch comes again that preceded the transaction to skip, because tables were brought back."""
@@ -241,15 +244,15 @@ class ApplyWorker:
         error = self._catalog.last_error(self._name)
         return error is not None and error.finish_lsn == skip_lsn
 
-    def _submit(self, pool: ThreadPoolExecutor, batch: Batch | None, work: Callable[[], None]) -> None:
-        self._under_way = _UnderWay(batch, pool.submit(work))
+    def _submit(self, batch: Batch | None, work: Callable[[], None]) -> None:
+        self._under_way = _UnderWay(batch, threads.detached(work, f"batch {self._name}"))
         self._under_way.future.add_done_callback(lambda _: self._queue.wake())
 
-    def _maintain(self, pool: ThreadPoolExecutor, behind_s: float | None) -> bool:
+    def _maintain(self, behind_s: float | None) -> bool:
         """Start to maintain a table, if one needs it more than the next batch is needed; return whether one does."""
         if self._maintenance is None or not self._maintenance.due(behind_s):
             return False
-        self._submit(pool, None, partial(self._maintenance.run_one, behind_s))
+        self._submit(None, partial(self._maintenance.run_one, behind_s))
         return True
 
     def _reap(self) -> None:

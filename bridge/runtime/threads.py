@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,6 @@ class Closing(ABC):
 
 # --- Threads that yield -----------------------------------------------------------------------------------------------
 
-P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -75,26 +74,6 @@ def yield_to_others(nice: int) -> None:
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, min(_MOST_NICE, os.getpriority(os.PRIO_PROCESS, thread) + nice))
-
-
-class Background(Closing):
-    """A thread of low priority that others wait for.
-
-    Args:
-        name: The thread's name.
-        nice: How much lower its priority is.
-    """
-
-    def __init__(self, name: str, nice: int = FORMING) -> None:
-        self._pool = ThreadPoolExecutor(1, name, initializer=yield_to_others, initargs=(nice,))
-
-    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function there, and return what it returns, or raise what it raises."""
-        return self._pool.submit(work, *args, **kwargs).result()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._pool.shutdown()
 
 
 # --- How long a worker waits between two attempts ---------------------------------------------------------------------
@@ -135,6 +114,20 @@ def detached(call: Callable[[], T], name: str) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return answer
+
+
+def yielding(work: Callable[[], T], name: str, nice: int = FORMING) -> T:
+    """Call a function in a thread of low priority; returns what it returns, or raises what it raises.
+
+    Args:
+        nice: How much lower the thread's priority is.
+    """
+
+    def run() -> T:
+        yield_to_others(nice)
+        return work()
+
+    return detached(run, name).result()
 
 
 # --- The work of many, done by few calls ------------------------------------------------------------------------------

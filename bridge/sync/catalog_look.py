@@ -39,6 +39,8 @@ _JOINS_S: Final = 10.0
 _LAST_S: Final = 10.0
 """How long the end of a subscription waits for a look that was asked for."""
 
+_TURNS: Final = threads.Turns("catalog looks", rest=0)
+
 
 class CatalogLook:
     """Compares what a subscription follows with what is published; the catalog's answer is kept while it is the same.
@@ -106,7 +108,7 @@ class CatalogLook:
 
 
 class CatalogWatch(threads.Closing):
-    """Looks again and again, in a thread of its own, and logs each difference once.
+    """Looks again and again, each time in a thread of its own, and logs each difference once.
 
     Args:
         subscription: The subscription.
@@ -122,31 +124,34 @@ class CatalogWatch(threads.Closing):
         self._asked: frozenset[Name] = frozenset()
         self._every_s = min(workers.catalog_check_s, _JOINS_S) if self._joins else workers.catalog_check_s
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._wanted = self._stopping = self._cut = self._failing = False
+        self._started = self._wanted = self._stopping = self._cut = self._failing = False
         self._publisher: Publisher | None = None
-        # a daemon thread, because a look may wait for a lock on the server
-        self._thread = threading.Thread(target=self._run, name=f"catalog {subscription.name}", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._next_s = 0.0
 
     def start(self) -> None:
         """Begin to look, the first time after `catalog_check_s`."""
-        self._thread.start()
+        _TURNS.begin(self._turn, 0.0 if self._wanted else self._every_s)
+        self._started = True
 
     def soon(self) -> None:
         """Look soon: the stream says that a table has changed, or the operator that the configuration has."""
         self._wanted = True
-        self._wake.set()
+        _TURNS.within(self._turn, 0.0)
 
     def close(self) -> None:
         """Stop, after a look that was asked for; one that lasts is cut short. Nothing is recorded afterwards."""
         self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(_LAST_S if self._wanted else 0)
+        _TURNS.end(self._turn)
+        wanted = self._wanted and self._started
+        if wanted and not self._lasts(_LAST_S):
+            self._begin()
+        if self._lasts(_LAST_S if wanted else 0.0):
             self._cut = True
             if (publisher := self._publisher) is not None:
                 publisher.cut()  # only the thread itself closes what it may be waiting for
-            self._thread.join(_LAST_S)
+        if not self._lasts(_LAST_S) and self._publisher is not None:
+            self._publisher.close()
 
     def look(self, publisher: Publisher) -> None:
         """Look once, on a connection of the caller's, unless a look lasts. A failure is logged once."""
@@ -158,24 +163,34 @@ class CatalogWatch(threads.Closing):
             finally:
                 self._lock.release()
 
+    def _turn(self) -> float:
+        """Begin a look, unless one lasts, or has just ended; returns after how many seconds there is another turn."""
+        left_s = _LEAST_S if self._lasts(0.0) else self._next_s - time.monotonic()
+        if left_s > 0:
+            return left_s
+        self._begin()
+        return self._every_s
+
+    def _begin(self) -> None:
+        # a daemon thread, because a look may wait for a lock on the server
+        self._thread = threading.Thread(target=self._run, name=f"catalog {self._subscription.name}", daemon=True)
+        self._wanted = False
+        self._thread.start()
+
+    def _lasts(self, wait_s: float) -> bool:
+        """Whether a look lasts, after so long at most."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+        return self._thread is not None and self._thread.is_alive()
+
     def _run(self) -> None:
         try:
-            self._look_again_and_again()
+            with self._lock:
+                self._look_once()
         finally:
-            if self._publisher is not None:
+            self._next_s = time.monotonic() + min(_LEAST_S, self._every_s)
+            if self._cut and self._publisher is not None:
                 self._publisher.close()
-
-    def _look_again_and_again(self) -> None:
-        while True:
-            self._wake.wait(self._every_s)
-            wanted, self._wanted = self._wanted, False
-            self._wake.clear()
-            if wanted or not self._stopping:
-                with self._lock:
-                    self._look_once()
-            if self._stopping:
-                return
-            time.sleep(min(_LEAST_S, self._every_s))
 
     def _look_once(self) -> None:
         """Look on the open connection; where it was lost meanwhile, on another one."""

@@ -84,7 +84,12 @@ class MemoryServer:
         return [t for t in self.transactions if t.kind == "prepare" and t.xid not in ended]
 
     def await_prepared(self) -> None:
-        """End what is prepared, as a slot that is made waits for it: one that no table holds is rolled back."""
+        """End what is prepared, as a slot that is made waits for it: one that no table holds is rolled back.
+
+        On a standby it waits for the primary.
+        """
+        if self.in_recovery and self.prepared:
+            raise PublisherError("a transaction is prepared", retry=True)
         for prepared in self.prepared:
             self.end_prepared(prepared, commits=max(max(numbers) for numbers in prepared.rows.values()) < UNFIT)
 

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from pgbridge.bridge.runtime.threads import Background, Latest
+from pgbridge.bridge.runtime.threads import Latest, yielding
 
 
 def nice() -> int:
@@ -22,15 +22,13 @@ def nice() -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has a priority of its own only on Linux")
 def test_only_its_thread_yields():
     before = nice()
-    with Background("test", nice=3) as background:
-        assert background.run(nice) == min(19, before + 3)
-        assert background.run(nice) == min(19, before + 3)
+    assert yielding(nice, "test", 3) == min(19, before + 3)
     assert nice() == before
 
 
 def test_what_it_raises_is_raised():
-    with Background("test") as background, pytest.raises(ZeroDivisionError):
-        background.run(divmod, 1, 0)
+    with pytest.raises(ZeroDivisionError):
+        yielding(lambda: divmod(1, 0), "test")
 
 
 def test_no_more_than_the_most_nice():

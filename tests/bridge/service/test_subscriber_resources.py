@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+import threading
 import time
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,9 @@ from pgbridge.bridge.catalog import database
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.sync.copy_progress import CopyLimit
 from tests.bridge.subscribed import SETUP, batches, end, ids, running, wait_until
+
+SHARED = {"catalog looks", "commits", "completeness", "late status updates", "sequences", "verify"}
+"""Threads of the process, in which all subscriptions have turns."""
 
 
 @contextmanager
@@ -68,6 +72,24 @@ def test_the_state_directory_cannot_be_written(publisher, memory_pipeline, unusa
         end(worker)
     assert worker.error is None
     assert len(batches(bridge)) == 1
+
+
+def test_a_worker_that_waits_has_three_threads(publisher, memory_pipeline):
+    """Itself, its receiver, and what reads its socket: of hundreds most wait. The others are there once for all."""
+    publisher.execute(SETUP)
+    bridge, before = memory_pipeline(), set(threading.enumerate())
+    worker = running(bridge)
+
+    def kinds():
+        names = {thread.name for thread in set(threading.enumerate()) - before} - SHARED
+        return sorted(name.removesuffix(f" {bridge.subscription.name}") for name in names)
+
+    try:
+        publisher.execute("INSERT INTO t VALUES (1, 'a')")
+        wait_until(lambda: ids(bridge) == [1])
+        wait_until(lambda: kinds() == ["read ahead", "subscription", "walreceiver"])
+    finally:
+        end(worker)
 
 
 @contextmanager
