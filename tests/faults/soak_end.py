@@ -80,8 +80,8 @@ def leaks(soak: Soak) -> list[str]:
     """Where the connection's password can be read that should not have it: logs, status, the process list."""
     password = soak.pair.primary.password
     shown = {"status": soak.daemon.command("status", "--json").stdout}
-    for name in ("daemon.log", "state/spark.log"):
-        shown[name] = (soak.folder / name).read_text(errors="replace")
+    for file in (soak.folder / "daemon.log", *soak.folder.glob("state/*.log"), *soak.place.folder.glob("*.log")):
+        shown[file.name] = file.read_text(errors="replace")
     for process in psutil.process_iter(["cmdline"]):
         shown[f"process {process.pid}"] = " ".join(process.info["cmdline"] or ())
     return [name for name, text in shown.items() if password in text]
