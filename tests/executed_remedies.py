@@ -204,8 +204,10 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "stop the daemon, and make": _STATE_LOST,
         "to have this machine wait": "faults/test_runbook.py::test_another_machine_has_taken_over",
     },
-    "recovery/recover.py": {
+    "recovery/lost_prepared.py": {
         "once they have ended": "faults/test_recover.py::test_a_table_that_keeps_what_was_waits",
+    },
+    "recovery/recover.py": {
         "to have all its tables copied again": "faults/test_recover.py::test_several",
     },
     "receive/slot.py": {

@@ -168,4 +168,4 @@ def log_entries(spark: SparkSession, path: str, latest: int) -> Iterator[Entry]:
             yield Entry(row.version, row.operation, row.userMetadata)
         return
     for version, info in _infos(log, latest):
-        yield Entry(version, info.get("operation", ""), info.get("userMetadata"))
+        yield Entry(version, info.get("operation") or "", info.get("userMetadata"))

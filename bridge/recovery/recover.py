@@ -17,43 +17,38 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog import catalog_rows, commits, lock, manifest, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
-from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.lake.location import place_of
 from pgbridge.bridge.lake.log.local_log import local_folder, log_of
 from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE
 from pgbridge.bridge.lake.table_position import history_of
 from pgbridge.bridge.receive.publisher import Publisher
-from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, recovery_name
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, recovery_name, refusal
 from pgbridge.bridge.receive.slot_status import LOST, shown_status
 from pgbridge.bridge.recovery import fence
+from pgbridge.bridge.recovery.lost_prepared import LostPrepared
 from pgbridge.bridge.recovery.manifest_table import origin_of, table_in
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.snapshots.commits_table import CommitRows
 from pgbridge.bridge.spark.session import command_session, told
-from pgbridge.bridge.track.spool import SpoolFile, spool_folder
+from pgbridge.bridge.track.position import Position
 from pgbridge.protocol.lsn import INVALID, Lsn
-from pgbridge.protocol.stream.transactions import Ending, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from pgbridge.bridge.catalog.catalog_rows import PreparedRow, RelRow, SubscriptionRow
+    from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
     from pgbridge.bridge.catalog.manifest import Manifest
     from pgbridge.bridge.config.config import Config, Subscription
     from pgbridge.bridge.lake.log.commit_info import Commit
     from pgbridge.bridge.receive.slot_status import SlotStatus
     from pgbridge.bridge.track.position import ServerHistory
-
-_LOST: Final = "lost"
-"""Notes, in a spool file, that it has no changes because they are lost."""
 
 
 def recover(
@@ -130,8 +125,9 @@ class _Table:
 
     Attributes:
         beyond: The commits to it that end beyond the origin.
-        standing: The last one that does not; None if it is not known.
+        standing: The last one of this life of the subscription that does not; None if there is none.
         doubtful: It is local, and had such commits, perhaps undone since: nobody knows whether a flush of them failed.
+            Or the server lacks them, and may have written as much when it is asked the next time.
         written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
     """
 
@@ -218,7 +214,7 @@ class _Recovery:
             if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
                 at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
                 yield f"the Delta tables were last written to at {at:%F %T} UTC"
-        prepared = self._lost_prepared(known) if streams else []
+        prepared = LostPrepared(self._subscription, known if streams else None, self._catalog.state_dir)
         yield from self._told(known, streams, prepared)
         if dry_run:
             yield "nothing is changed"
@@ -247,11 +243,16 @@ class _Recovery:
         status = self._publisher.slot(row.slot_name)
         if owner == self._sync and (status is None or status.confirmed_flush_lsn is None):
             return None
+        if (missing := server.missing(here := Position(None, at[1], at[0]))) is not None:
+            if owner == self._sync:
+                return None
+            drop = f"run on the server: {remedies.drop_slot(row.slot_name)}; then run: {remedies.recover(owner)}"
+            raise refusal(missing, here, anew=f"to copy all tables again, {drop}")
         slot_lsn = self._check_slot(row.slot_name, status)
         # a server that crashed may have forgotten what was confirmed last
         origin, timeline = max((slot_lsn, server.timeline), (at[0], at[1]), key=lambda each: each[0])
         with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
-            look = partial(self._look, origin)
+            look = partial(self._look, server, origin, f"{row.txn_app_id}/")
             tables = list(pool.map(look, (rel for rel in known.rels(owner) if rel.state in "fr" and rel.waits is None)))
         return _Stream(row, origin, timeline, tables, max(self._epochs.get(owner, 0), row.epoch) + 1)
 
@@ -268,43 +269,26 @@ class _Recovery:
             )
         return lsn
 
-    def _look(self, origin: Lsn, rel: RelRow) -> _Table:
+    def _look(self, server: ServerHistory, origin: Lsn, family: str, rel: RelRow) -> _Table:
         history = history_of(self._spark, rel.path, fence.AT_FIRST)
         since = max(origin, rel.whole_lsn)
         beyond = history.beyond(since)
-        doubtful = log_of(place_of(self._spark, rel.path)) is not None and history.has_after(since)
+        lacking = (server.missing(Position(None, commit.timeline, Lsn(commit.position or 0))) for commit in beyond)
+        is_local = log_of(place_of(self._spark, rel.path)) is not None
+        doubtful = (is_local and history.has_after(since)) or any(missing is not None for missing in lacking)
         commits = history.commits()
-        standing = next((c for c in commits if c.position is not None and c.position <= since and not c.part), None)
+        own = (commit for commit in commits if not commit.part and commit.origin.startswith(family))
+        standing = next((c for c in own if c.position is not None and c.position <= since), None)
         written_ms = max((commit.made_ms for commit in commits if not commit.given_up), default=0)
         return _Table(rel, beyond, standing, doubtful, written_ms)
 
-    def _lost_prepared(self, known: Manifest) -> list[PreparedRow]:
-        folder = spool_folder(self._catalog.state_dir, self._name)
-        return [row for row in known.prepared(self._name) if not _has_changes(folder / row.file)]
-
-    def _changed_by(self, prepared: Sequence[PreparedRow], known: Manifest) -> list[RelRow]:
-        """The tables that follow, and that prepared transactions change; all that follow if that is not known."""
-        rels = [rel for rel in known.rels(self._name) if rel.state == "r" and rel.waits is None]
-        relids = {relid for row in prepared for relid in row.relids or ()}
-        all_known = all(row.relids is not None for row in prepared) and relids <= {rel.relid for rel in rels}
-        return [rel for rel in rels if rel.relid in relids or not all_known]
-
-    def _without(self, rel: RelRow, prepared: Sequence[PreparedRow]) -> str:
-        """What becomes of a table that changes of prepared transactions are lost for."""
-        gids = ", ".join(f'"{row.gid}"' for row in prepared)
-        if self._subscription.mode_of(rel.qualified_name) not in BEGINNING_ANEW:
-            return f"copied again, once prepared transactions have ended: {gids}"
-        hint = f"once they have ended, copy the table afresh: {remedies.resync(self._name, rel.qualified_name)}"
-        return f"changes of prepared transactions are lost: {gids}{errors.HINT}{hint}"
-
-    def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: Sequence[PreparedRow]) -> Iterator[str]:
-        afresh = self._changed_by(prepared, known)
+    def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: LostPrepared) -> Iterator[str]:
         for owner in (self._name, self._sync):
             for rel in known.rels(owner):
                 if rel.waits is not None:
                     yield f"{rel.qualified_name}: waits for its resync: {rel.waits}"
-                elif rel in afresh:
-                    yield f"{rel.qualified_name}: {self._without(rel, prepared)}"
+                elif rel in prepared.changed:
+                    yield f"{rel.qualified_name}: {prepared.what_becomes_of(rel)}"
                 elif owner not in streams or rel.state not in "fr":
                     yield f"{rel.qualified_name}: copied again" if streams else f"{rel.qualified_name}: copied"
                 else:
@@ -318,7 +302,7 @@ class _Recovery:
         self,
         known: Manifest,
         streams: dict[str, _Stream],
-        prepared: Sequence[PreparedRow],
+        prepared: LostPrepared,
         server: ServerHistory,
         generation: int,
     ) -> None:
@@ -331,8 +315,8 @@ class _Recovery:
         # beyond what the former owner may still append
         last_number = max(rows.last_numbers([main.txn_app_id]).get(main.txn_app_id, 0), generation << 32)
         rebooted = local_folder(self._subscription.warehouse) is not None and known.boot_id != boot_id()
-        owned = ((owner, rel) for owner in (name, self._sync) for rel in known.rels(owner))
-        own = [(owner, rel) for owner, rel in owned if self._is_own(known, owner, rel)]
+        rels = [(owner, rel) for owner in (name, self._sync) for rel in known.rels(owner)]
+        own = [(owner, rel) for owner, rel in rels if self._is_own(known, owner, rel)]
         with catalog.transaction() as db:
             reset.forget_rows(catalog, name)
             commits.number_from(catalog, last_number)
@@ -342,31 +326,31 @@ class _Recovery:
                 catalog.put_rel(owner, replace(rel, state="d"))
             if not streams:
                 if known.origin(name) is not None:
-                    reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for rel in self._rels(known)})
+                    reset.start_afresh(catalog, name, {(rel.namespace, rel.name) for _, rel in rels})
                 return
             for owner, stream in streams.items():
                 self._go_on(owner, stream, stream.batch(server.flush_lsn, rebooted=rebooted))
             if self._sync not in streams and known.subscription(self._sync) is not None:
                 refresh.begin_anew(catalog, name)
-            for rel in self._changed_by(prepared, known):
+            for rel in prepared.changed:
                 table = (rel.namespace, rel.name)
-                if self._subscription.mode_of(rel.qualified_name) not in BEGINNING_ANEW:
+                if prepared.copies_afresh(rel):
                     refresh.copy_afresh(catalog, name, table)
                 else:
-                    refresh.have_wait(catalog, name, [table], self._without(rel, prepared), time.time())
+                    refresh.have_wait(catalog, name, [table], prepared.what_becomes_of(rel), time.time())
             following = {(rel.namespace, rel.name) for rel in catalog.rels(name) if rel.follows}
-            left = [rel for rel in self._rels(known) if (rel.namespace, rel.name) not in following]
+            left = [rel for _, rel in rels if (rel.namespace, rel.name) not in following]
             commits.leave(catalog, name, [(rel.namespace, rel.name, rel.path) for rel in left])
-            for row in prepared:
-                self._put_empty(row)
+            prepared.put_empty()
 
     def _go_on(self, owner: str, stream: _Stream, batch: catalog_rows.BatchIntent) -> None:
         """Write where a stream is. A table that is put back later to what it had before is found behind by it."""
         rels = self._catalog.rels_by_name(owner)
         for table in stream.tables:
             if (at := table.standing) is not None:
-                rel = rels[table.rel.namespace, table.rel.name]
-                self._catalog.put_rel(owner, replace(rel, position=Lsn(at.position or 0), timeline=at.timeline))
+                rel, lsn = rels[table.rel.namespace, table.rel.name], Lsn(at.position or 0)
+                timeline = at.timeline if lsn >= rel.lsn else None  # it joined later, where no commit tells
+                self._catalog.put_rel(owner, replace(rel, position=lsn, timeline=timeline))
         self._catalog.raise_epoch(owner, stream.epoch)
         self._catalog.begin_batch(owner, batch)
         if batch.flushing:
@@ -378,23 +362,3 @@ class _Recovery:
         if rel.state != "i" or row is None:
             return False
         return history_of(self._spark, rel.path).own((f"{row.txn_app_id}/",)) is not None
-
-    def _rels(self, known: Manifest) -> list[RelRow]:
-        return [*known.rels(self._name), *known.rels(self._sync)]
-
-    def _put_empty(self, row: PreparedRow) -> None:
-        """Have the end of a prepared transaction, whose changes are lost, find a transaction without changes."""
-        path = spool_folder(self._catalog.state_dir, self._name) / row.file
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        empty = Transaction(row.xid, row.end_lsn, 0, row.end_lsn, gid=row.gid, ending=Ending.PREPARE)
-        SpoolFile(path, noted={_LOST: True}).keep(empty)
-
-
-def _has_changes(path: Path) -> bool:
-    """Whether a file has the changes of a prepared transaction; it may be an empty one, of an earlier recovery."""
-    try:
-        kept = SpoolFile.load(path).spooled
-    except errors.StateError:
-        return False
-    return isinstance(kept, SpoolFile) and _LOST not in kept.noted

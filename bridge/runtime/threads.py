@@ -105,15 +105,17 @@ def detached(call: Callable[[], T], name: str) -> Future[T]:
         What it will return, or raise: every error, also one that ends a process.
     """
     answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    threading.Thread(target=_answer, args=(answer, call), name=name, daemon=True).start()
     return answer
+
+
+def _answer(answer: Future[T], call: Callable[[], T]) -> None:
+    try:
+        answer.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised where the answer is taken
+        answer.set_exception(error)
+    finally:
+        del answer, call  # the error has this frame: what was called would stay until cycles are collected
 
 
 def yielding(work: Callable[[], T], name: str, nice: int = FORMING) -> T:

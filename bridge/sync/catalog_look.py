@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -131,8 +132,10 @@ class CatalogWatch(threads.Closing):
 
     def start(self) -> None:
         """Begin to look, the first time after `catalog_check_s`."""
-        _TURNS.begin(self._turn, 0.0 if self._wanted else self._every_s)
+        _TURNS.begin(self._turn, self._every_s)
         self._started = True
+        if self._wanted:
+            _TURNS.within(self._turn, 0.0)
 
     def soon(self) -> None:
         """Look soon: the stream says that a table has changed, or the operator that the configuration has."""
@@ -143,10 +146,12 @@ class CatalogWatch(threads.Closing):
         """Stop, after a look that was asked for; one that lasts is cut short. Nothing is recorded afterwards."""
         self._stopping = True
         _TURNS.end(self._turn)
+        end_s = time.monotonic() + _LAST_S
         wanted = self._wanted and self._started
         if wanted and not self._lasts(_LAST_S):
-            self._begin()
-        if self._lasts(_LAST_S if wanted else 0.0):
+            with suppress(RuntimeError):  # no thread can be started
+                self._begin()
+        if self._lasts(max(0.0, end_s - time.monotonic()) if wanted else 0.0):
             self._cut = True
             if (publisher := self._publisher) is not None:
                 publisher.cut()  # only the thread itself closes what it may be waiting for
@@ -173,9 +178,14 @@ class CatalogWatch(threads.Closing):
 
     def _begin(self) -> None:
         # a daemon thread, because a look may wait for a lock on the server
-        self._thread = threading.Thread(target=self._run, name=f"catalog {self._subscription.name}", daemon=True)
-        self._wanted = False
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=f"catalog {self._subscription.name}", daemon=True)
+        wanted, self._wanted = self._wanted, False
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many
+            self._wanted = wanted
+            raise
+        self._thread = thread
 
     def _lasts(self, wait_s: float) -> bool:
         """Whether a look lasts, after so long at most."""

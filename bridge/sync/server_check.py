@@ -257,6 +257,8 @@ class OwnPositions:
         if other_line:
             return rel
         joined_lsn = max(rel.lsn, position.lsn) if position.copied else rel.lsn
+        if position.lsn < joined_lsn:  # it joined later, where no commit tells
+            timeline = rel.timeline
         rel = replace(rel, lsn=joined_lsn, position=position.lsn, timeline=timeline)
         if rel.position > (self._catalog.remote_lsn(name) or INVALID):
             self._log.info(

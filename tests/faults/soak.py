@@ -287,8 +287,9 @@ class Soak:
             if error and error["finish_lsn"] and "infinity" in error["message"]:
                 self.daemon.command("skip", NAME, "--lsn", error["finish_lsn"])
                 self.counts["transactions skipped"] += 1
-                return
+                break
             time.sleep(1)
+        self.execute("DELETE FROM poison")  # else the table could never be copied
 
     def _reload(self) -> None:
         self.configure()
@@ -322,6 +323,7 @@ def main() -> int:
     print(f"seed {arguments.seed}", flush=True)
     disk = os.geteuid() == 0
     settings = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
+    settings["logical_decoding_work_mem"] = "64kB"  # so that transactions are streamed
     kind = PLACES[arguments.kind]
     with (
         working_folder(disk=disk) as folder,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _CATCH_UP_S = 600.0
 
+_IN_A_ROW = 4
+"""So often all is well: the first time, a request that was just made may not have been taken up."""
+
 
 def has_gone_back(soak: Soak) -> bool:
     """Whether the daemon says that the server lacks what it has applied: nobody but an operator can help."""
@@ -56,7 +59,7 @@ def catch_up(soak: Soak) -> None:
         soak.refresh()
     soak.daemon.command("enable", name)
     soak.execute("DELETE FROM poison")
-    end_s = time.monotonic() + _CATCH_UP_S
+    end_s, in_a_row = time.monotonic() + _CATCH_UP_S, 0
     shown: dict[str, Any] = {}
     while time.monotonic() < end_s:
         if not soak.daemon.alive():
@@ -70,7 +73,9 @@ def catch_up(soak: Soak) -> None:
             helped(soak)
         states = {table["name"]: table["state"] for table in shown.get("tables", ())}
         ready = {f"public.{table}" for table in TABLES} <= {table for table, state in states.items() if state == "r"}
-        if ready and shown["state"] == "streaming" and shown["lag_bytes"] == 0 and not error:
+        done = ready and shown["state"] == "streaming" and shown["lag_bytes"] == 0 and not error
+        in_a_row = in_a_row + 1 if done else 0
+        if in_a_row == _IN_A_ROW:
             return
         time.sleep(2)
     raise TimeoutError(f"not caught up after {_CATCH_UP_S:.0f} s: {json.dumps(shown, indent=1)}")

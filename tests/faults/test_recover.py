@@ -16,7 +16,15 @@ from pgbridge.bridge.lake.writes import append_rows
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.recovery.manifest_table import record
 from pgbridge.bridge.runtime import faults
-from pgbridge.bridge.runtime.errors import NeedsResync, PublisherError, SlotAdvanced, StateError, StoreError, TakenOver
+from pgbridge.bridge.runtime.errors import (
+    NeedsResync,
+    PublisherError,
+    PublisherWentBack,
+    SlotAdvanced,
+    StateError,
+    StoreError,
+    TakenOver,
+)
 from pgbridge.bridge.track.spool import SpoolFile
 from pgbridge.protocol.lsn import Lsn
 from tests.faults import test_matrix as matrix
@@ -125,6 +133,42 @@ def test_a_server_that_has_forgotten_what_was_confirmed_last(lives, private_serv
     lines = life.recover()
     assert str(max(known, Lsn.parse(slot_lsn))) in lines[0]
     assert equal_or_refused(life, *matrix.TABLES) == "equal"
+
+
+def test_a_server_that_went_back_is_told_at_once(lives, private_server):
+    """Once it has written as much again, nothing would tell."""
+    life = begun(lives, private_server, two_phase=True)
+    private_server.save("before")
+    private_server.execute(f"BEGIN; {matrix.each(matrix.CHANGES)} PREPARE TRANSACTION 'p'")
+    life.caught_up()
+    private_server.execute("COMMIT PREPARED 'p'")
+    life.caught_up()
+    private_server.switch_to("before")
+    life.lose_state()
+    with pytest.raises(PublisherWentBack) as caught:
+        life.recover()
+    assert "to copy all tables again, run on the server:" in caught.value.hint
+    life.remedy(caught.value)
+    assert life.recover()[0] == 'replication slot "forked" is gone: all tables are copied again, with another slot'
+    private_server.execute(matrix.each(matrix.CHANGES))
+    life.caught_up()
+    assert copies(life) == ["public.a", "public.b"]
+    assert life.differences(matrix.TABLES) == []
+
+
+def test_what_tables_have_and_the_server_has_not_is_undone(lives, private_server):
+    """Also if it has written as much again when the daemon is started."""
+    life = begun(lives, private_server)
+    private_server.save("before")
+    private_server.execute(matrix.each(matrix.CHANGES))
+    life.killed_at("batch_committed")
+    private_server.switch_to("before")
+    life.lose_state()
+    lines = life.recover()
+    assert ["are undone" in line for line in lines if line.startswith("public.")] == [True, True]
+    private_server.execute(matrix.each(matrix.LAST))
+    assert equal_or_refused(life, *matrix.TABLES) == "equal"
+    assert copies(life) == []
 
 
 @pytest.mark.parametrize("end", ["COMMIT PREPARED 'p'", "ROLLBACK PREPARED 'p'"])

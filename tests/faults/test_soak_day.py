@@ -18,7 +18,9 @@ MEMORY = next(measure for measure in MEASURES if measure.name == "Python MiB")
 
 
 def samples(measure, *values):
-    return [{"at_s": 10.0 * number, measure.name: value} for number, value in enumerate(values)]
+    """All other measures stay."""
+    still = {each.name: 1.0 for each in MEASURES}
+    return [{**still, "at_s": 10.0 * number, measure.name: value} for number, value in enumerate(values)]
 
 
 def test_what_stays_is_compared_over_the_run():
@@ -42,9 +44,9 @@ def test_a_little_more_is_no_growth():
     assert grown(samples(SPOOL, *([0.5] * 50), *([15.0] * 50))) == []
 
 
-def test_without_samples_nothing_is_told():
-    assert grown([]) == []
-    assert growth(samples(MEMORY, 1.0), SPOOL) is None
+def test_what_could_not_be_sampled_is_not_taken_for_flat():
+    assert len(grown([])) == len(MEASURES)
+    assert growth([{"at_s": 1.0, MEMORY.name: 1.0}], SPOOL) is None
     assert len(table([])) == 2
 
 

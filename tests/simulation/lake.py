@@ -63,6 +63,7 @@ class MemoryLake:
         checkpoints: The versions of a table that have a checkpoint. It is on the disk if its version is.
         lost_in: The answer to the n-th commit from now on is lost; 0 for none.
         is_late: That commit is not made before it `arrives`.
+        doubled_in: The n-th commit from now on is made twice, as by a task that is tried again; 0 for none.
     """
 
     tables: dict[str, list[Version]] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class MemoryLake:
     checkpoints: dict[str, set[int]] = field(default_factory=dict)
     lost_in: int = 0
     is_late: bool = False
+    doubled_in: int = 0
     _under_way: list[Callable[[], object]] = field(default_factory=list)
 
     def rows(self, path: str) -> list[int]:
@@ -108,6 +110,9 @@ class MemoryLake:
     def send(self, commit: Callable[[], object]) -> None:
         """Have a commit made by Spark, which may not answer."""
         self.lost_in -= 1
+        self.doubled_in -= 1
+        if self.doubled_in == 0:
+            commit()
         answers = self.lost_in != 0
         if self.is_late and not answers:
             self._under_way.append(commit)

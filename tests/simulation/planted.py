@@ -10,7 +10,7 @@ from pgbridge.bridge.catalog import catalog
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.stamp import CommitStamp
-from pgbridge.bridge.recovery import recover
+from pgbridge.bridge.recovery import lost_prepared, recover
 from pgbridge.bridge.sync.server_check import OwnPositions, ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.track import position
@@ -120,7 +120,7 @@ def prepared_transactions_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_prepared_ends_without_its_changes(patch: pytest.MonkeyPatch) -> None:
     """A recovery, which has lost them, goes on with the tables."""
-    patch.setattr(recover._Recovery, "_changed_by", lambda *_: [])
+    patch.setattr(lost_prepared.LostPrepared, "changed", property(lambda _: [], lambda *_: None), raising=False)
 
 
 def a_recovery_does_not_know_where_tables_are(patch: pytest.MonkeyPatch) -> None:

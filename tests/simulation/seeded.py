@@ -23,6 +23,7 @@ from pgbridge.bridge.runtime.errors import (
     BridgeError,
     OutcomeUnknown,
     PublisherError,
+    PublisherWentBack,
     StateError,
     TableAhead,
     TakenOver,
@@ -141,6 +142,10 @@ class Simulation:
         lake = self.bridge.lake
         lake.lost_in, lake.is_late = 1 + number % 6, bool(number // 6 % 2)
         self.bridge.arrives_in = lake.lost_in + number // 12 % 20
+
+    def double_commit(self, number: int) -> None:
+        """One of the next commits is made twice."""
+        self.bridge.lake.doubled_in = 1 + number % 6
 
     def fill_disk(self, number: int) -> None:
         """The disk is full for a moment."""
@@ -350,6 +355,10 @@ class Simulation:
                 return
             if not isinstance(error, Py4JError | BridgeError):
                 raise Violation(f"no documented error of a recovery: {error!r}")
+            if isinstance(error, PublisherWentBack):  # as its hint says
+                self.server.confirmed_lsn = None
+            elif isinstance(error, PublisherError) and error.retry:  # a standby: the next life asks again
+                return
         raise Violation(f"it is not recovered: {error!r}")
 
     def _recovered(self, point: str = "") -> BaseException | None:
@@ -383,7 +392,7 @@ WEIGHTS: Final = {
     "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
     "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
-    "cut_power": 3, "lose_answer": 3, "fill_disk": 2, "fail_flush": 1,
+    "cut_power": 3, "lose_answer": 3, "double_commit": 1, "fill_disk": 2, "fail_flush": 1,
     "fail_copy_flush": 1, "lose_state": 1,
 }  # fmt: skip
 """The steps, and how often each comes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from pgbridge.bridge.receive.slot_status import SlotStatus
 from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.bridge.track.position import ServerHistory
-from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 UNFIT = 1000
 """No table holds so large a number."""
@@ -25,6 +25,7 @@ class WalTransaction:
         kind: How it ends. One that was prepared has two ends, with the same rows.
         gid: Of a prepared one.
         is_streamed: It was sent while it was in progress.
+        prepare_end_lsn: Where the PREPARE ended that this is the end of.
     """
 
     commit_lsn: Lsn
@@ -34,6 +35,7 @@ class WalTransaction:
     xid: int = 0
     gid: str = ""
     is_streamed: bool = False
+    prepare_end_lsn: Lsn = INVALID
 
 
 @dataclass
@@ -75,7 +77,9 @@ class MemoryServer:
     def end_prepared(self, prepared: WalTransaction, *, commits: bool) -> WalTransaction:
         """COMMIT PREPARED, or ROLLBACK PREPARED."""
         kind: Literal["commit prepared", "rollback prepared"] = "commit prepared" if commits else "rollback prepared"
-        return self._end(kind, prepared.rows, prepared.xid, prepared.gid)
+        ended = replace(self._end(kind, prepared.rows, prepared.xid, prepared.gid), prepare_end_lsn=prepared.end_lsn)
+        self.transactions[-1] = ended
+        return ended
 
     @property
     def prepared(self) -> list[WalTransaction]:

@@ -48,7 +48,7 @@ class Walsender:
         if t.kind == "commit prepared":
             return [m.CommitPrepared(0, t.commit_lsn, t.end_lsn, 0, t.xid, t.gid)]
         if t.kind == "rollback prepared":
-            return [m.RollbackPrepared(0, t.commit_lsn, t.end_lsn, 0, 0, t.xid, t.gid)]
+            return [m.RollbackPrepared(0, t.prepare_end_lsn, t.end_lsn, 0, 0, t.xid, t.gid)]
         rows: list[m.Message] = []
         for table, numbers in t.rows.items():
             if table not in self._announced:
@@ -61,24 +61,34 @@ class Walsender:
         return [m.Begin(t.commit_lsn, 0, t.xid), *rows, m.Commit(0, t.commit_lsn, t.end_lsn, 0)]
 
     def _streamed(self, t: WalTransaction) -> tuple[list[m.Message], list[m.Message]]:
-        """Two segments; between them a subtransaction is rolled back, which has inserted other numbers.
+        """Two segments; the first one ends with rows of a subtransaction, which is rolled back then.
 
-        With it the walsender forgets the definitions that it has told within the transaction.
+        With it the walsender forgets the definitions that it has told within the transaction. Without rows there is no
+        second segment.
         """
         subxid = t.xid + 1
         first: list[m.Message] = [m.StreamStart(t.xid, first_segment=True)]
-        second: list[m.Message] = [m.StreamStart(t.xid, first_segment=False)]
+        second: list[m.Message] = []
+        told, again = set[str](), set[str]()
         for table, numbers in t.rows.items():
-            first += [self._relation(table, t.xid), self._insert(table, 500, subxid)]
-            first += [self._insert(table, number, t.xid) for number in numbers if number % 2]
-            if later := [self._insert(table, number, t.xid) for number in numbers if not number % 2]:
-                second += [self._relation(table, t.xid), *later]
-        rest = [m.StreamAbort(t.xid, subxid), *second, m.StreamStop()]
+            for number in numbers:
+                rows, known = (first, told) if number % 2 else (second, again)
+                if table not in known:
+                    known.add(table)
+                    rows.append(self._relation(table, t.xid))
+                rows.append(self._insert(table, number, t.xid))
+        for table in t.rows:
+            if table not in told:
+                first.append(self._relation(table, subxid))
+            first.append(self._insert(table, 500, subxid))
+        rest: list[m.Message] = [m.StreamAbort(t.xid, subxid)]
+        if second:
+            rest += [m.StreamStart(t.xid, first_segment=False), *second, m.StreamStop()]
         if t.kind == "prepare":
             rest.append(m.StreamPrepare(0, t.commit_lsn, t.end_lsn, 0, t.xid, t.gid))
         else:
             rest.append(m.StreamCommit(t.xid, 0, t.commit_lsn, t.end_lsn, 0))
-            self._announced.update(table for table, numbers in t.rows.items() if any(n % 2 == 0 for n in numbers))
+            self._announced |= again
         return [*first, m.StreamStop()], rest
 
     def _relation(self, table: str, xid: int | None = None) -> m.Relation:

@@ -20,6 +20,9 @@ KEEP_ROWS = frozenset(
 """Operations that keep the rows: nothing is lost if they are reverted too."""
 
 
+_UNKNOWN: Final = "UNKNOWN"
+"""The operation of a commit that says nothing of itself. That of an entry which cannot be read is empty."""
+
 ANY_LSN: Final = Lsn((1 << 63) - 1)
 """Beyond every LSN that Spark's integers hold: what keeps all that a former owner may still commit out of a table."""
 
@@ -64,7 +67,7 @@ class Commit:
     @classmethod
     def of_log(cls, version: int, info: Mapping[str, Any]) -> Commit:
         """Make one of the `commitInfo` of a table's log."""
-        operation, parameters = info.get("operation", ""), info.get("operationParameters")
+        operation, parameters = info.get("operation") or (_UNKNOWN if info else ""), info.get("operationParameters")
         return cls._of(version, operation, parameters, info.get("userMetadata"), int(info.get("timestamp", 0)))
 
     @classmethod

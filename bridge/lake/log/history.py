@@ -251,7 +251,7 @@ class History:
         """The first commit of another writer with rows that an undo has reverted; None if there is none.
 
         What keeps the undone batch out for good counts as well: commits of another machine follow it. An entry that
-        says nothing is taken for the batch's: a flush of it has failed, and the power went later.
+        cannot be read is taken for the batch's: a flush of it has failed, and the power went later.
         """
         assert undo.restored is not None  # noqa: S101 - it is a RESTORE
         lost: Commit | None = None

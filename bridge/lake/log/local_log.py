@@ -92,12 +92,20 @@ def checkpoint_version(log: Path) -> int | None:
 
 
 def info_of(entry: Path) -> dict[str, Any]:
-    """A version's commit info; empty if it has none, or a power cut has left nothing that can be read."""
-    with entry.open(encoding="utf-8", errors="replace") as lines:
-        # it is the first line, except in commits of other writers
-        actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
-        with suppress(ValueError):
-            return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    """A version's commit info; without an operation if the commit says nothing, which the protocol allows.
+
+    Empty if a power cut has left nothing that can be read.
+    """
+    first = ""
+    with entry.open(encoding="utf-8", errors="replace") as lines, suppress(ValueError):
+        for line in lines:
+            first = first or line
+            # it is the first line, except in commits of other writers
+            if '"commitInfo"' in line and "commitInfo" in (action := json.loads(line)):
+                info: dict[str, Any] = action["commitInfo"]
+                return info
+        json.loads(first)
+        return {"operation": None}
     return {}
 
 

@@ -5,14 +5,18 @@ The last answer is there at once, whatever becomes of the next one.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
+import weakref
+from functools import partial
 
 import pytest
 
-from pgbridge.bridge.runtime.threads import Latest, yielding
+from pgbridge.bridge.runtime.threads import Latest, detached, yielding
 
 
 def nice() -> int:
@@ -29,6 +33,29 @@ def test_only_its_thread_yields():
 def test_what_it_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
         yielding(lambda: divmod(1, 0), "test")
+
+
+def test_what_was_called_is_let_go_with_the_answer():
+    """A failed batch would stay in memory until cycles are collected."""
+
+    class Batch:
+        def fail(self):
+            raise ZeroDivisionError
+
+    batch = Batch()
+    there = weakref.ref(batch)
+    answer = detached(partial(Batch.fail, batch), "test")
+    with pytest.raises(ZeroDivisionError):
+        answer.result()
+    del batch, answer
+    gc.disable()
+    try:
+        end_s = time.monotonic() + 10
+        while there() is not None:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 def test_no_more_than_the_most_nice():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.publication.catalog_picture import parse
 from pgbridge.bridge.receive.publisher import Publisher
-from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime import log, threads
 from pgbridge.bridge.sync.catalog_look import CatalogLook, CatalogWatch
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import placed
@@ -407,6 +408,46 @@ def test_a_look_that_waits_holds_up_nobody(look):
         assert time.monotonic() - begin_s < 5
         assert not looked.watch._thread.is_alive()
         wait_until(lambda: not looked.server.query(waiting))
+
+
+def test_a_look_that_was_asked_for_is_the_last_one(look):
+    looked = look()  # otherwise after a minute
+    looked.watch.start()
+    looked.execute("ALTER PUBLICATION p DROP TABLE t")
+    looked.watch.soon()
+    looked.watch.close()
+    assert [one.difference.kind for one in followed.seen(looked.catalog, "shop")] == ["unpublished"]
+
+
+def test_what_is_asked_for_before_it_begins_is_looked_at_then(look):
+    looked = look()
+    looked.execute("ALTER PUBLICATION p DROP TABLE t")
+    looked.watch.soon()
+    looked.watch.start()
+    wait_until(lambda: followed.seen(looked.catalog, "shop"))
+
+
+def test_a_thread_that_cannot_be_started_ends_nothing(look, monkeypatch):
+    """There are too many; the next turn tries again, and the end is one."""
+    looked = look(workers__catalog_check_s=0.05)
+    whole = threading.Thread.start
+    failures: list[threading.Thread] = []
+
+    def start(thread):
+        if thread.name.startswith("catalog ") and thread.name != "catalog looks" and len(failures) < 2:
+            failures.append(thread)
+            raise RuntimeError("can't start new thread")
+        whole(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threads, "_AFTER_ERROR_S", 0.05)
+    looked.watch.start()
+    looked.execute("ALTER PUBLICATION p DROP TABLE t")
+    wait_until(lambda: followed.seen(looked.catalog, "shop"))
+    assert len(failures) == 2
+    failures.clear()
+    looked.watch.soon()
+    looked.watch.close()
 
 
 def wait_until(condition, timeout_s=60):

@@ -106,6 +106,14 @@ def test_what_an_earlier_versions_catalog_does_not_know_is_read(world):
     assert (world.rel.position, world.rel.timeline, world.rel.state) == (0x30, 1, "r")
 
 
+def test_a_table_that_joined_later_keeps_its_timeline(world):
+    """It was handed over where no commit tells: what its log has is of before, and of the timeline of before."""
+    server = ServerHistory("7", 2, Lsn(0x900), left={1: Lsn(0x38)})
+    world.put(lsn=Lsn(0x40), position=Lsn(0), timeline=None)
+    world.follow(server)
+    assert (world.rel.lsn, world.rel.position, world.rel.timeline) == (0x40, 0x30, None)
+
+
 @pytest.mark.parametrize("state", ["r", "s", "f"])
 def test_a_table_keeps_what_it_has_beyond_the_origin(world, state):
     """It has the LSN that the transactions are left out before; it is not ready until the origin has passed it."""

@@ -148,6 +148,7 @@ def test_an_undo_that_reverted_rows_of_others_is_told():
         (mine(0x20), back_to(1, ME), mine(0x20, EARLIER)),
         (mine(0x20), theirs(), back_to(1)),  # their rows were reverted before, by hand
         (mine(0x20), theirs(), UPKEEP, back_to(1), mine(0x30)),
+        (Commit(0, ""), fence()),  # a flush of the batch's entry failed, and the power went
     ],
 )
 def test_an_undo_that_reverted_nothing_of_others(between):

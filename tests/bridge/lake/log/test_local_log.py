@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.local_log import (
     checksum_of,
     entry_of,
@@ -136,6 +137,17 @@ def test_what_a_power_cut_leaves_of_an_entry_says_nothing(tmp_path, left):
     entry = tmp_path / "00000000000000000003.json"
     entry.write_bytes(left)
     assert info_of(entry) == {}
+    assert Commit.of_log(3, info_of(entry)).operation == ""
+
+
+@pytest.mark.parametrize("says", ['{"add":{"path":"p"}}', '{"commitInfo":{"timestamp":7}}', '{"txn":{}}\n{"add":{}}'])
+def test_a_commit_that_says_nothing_of_itself_is_another_writers(tmp_path, says):
+    """Delta's protocol lets it."""
+    entry = tmp_path / "00000000000000000003.json"
+    entry.write_text(says + "\n")
+    commit = Commit.of_log(3, info_of(entry))
+    assert commit.changes_rows
+    assert commit.operation == "UNKNOWN"
 
 
 @pytest.mark.parametrize(
