@@ -41,6 +41,7 @@ from tests.faults.standby import Pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pgbridge.bridge.demo.server import Setting
     from tests.faults.soak_places import Place
 
 NAME = "soak"
@@ -322,7 +323,7 @@ def main() -> int:
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     disk = os.geteuid() == 0
-    settings = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
+    settings: dict[str, Setting] = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
     settings["logical_decoding_work_mem"] = "64kB"  # so that transactions are streamed
     kind = PLACES[arguments.kind]
     with (
