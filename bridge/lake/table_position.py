@@ -45,6 +45,7 @@ class TablePosition:
         is_whole: The log goes back to the table's beginning, so that it would have such a commit.
         epoch: The least epoch that Delta does not refuse to commit to the table.
         copied: It is of a copy, not of a batch.
+        is_former: It is of a former life of the subscription, before it began afresh.
     """
 
     lsn: Lsn
@@ -53,6 +54,7 @@ class TablePosition:
     is_whole: bool
     epoch: int
     copied: bool = False
+    is_former: bool = False
 
 
 def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: str, known: Lsn) -> TablePosition:
@@ -72,11 +74,13 @@ def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: 
     family = f"{row.txn_app_id}/"
     server = f"pgbridge/{row.system_identifier}/{owner}"
     history = history_of(spark, path, _LOOKED_AT)
-    own = history.own((family, f"{server}/", f"{server}:sync/") if known else (family,), known)
+    current = (family, f"{server}:sync/")
+    own = history.own((*current, f"{server}/") if known else (family,), known)
     lsn = INVALID if own is None or own.position is None else Lsn(own.position)
     timeline, version = (None, -1) if own is None else (own.timeline, own.version)
     copied = own is not None and own.epoch is None
-    return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied)
+    is_former = own is not None and not own.origin.startswith(current)
+    return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied, is_former)
 
 
 def has_committed(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> bool:

@@ -32,6 +32,8 @@ REQUIRED = {
     "spark.sql.storeAssignmentPolicy": "ANSI",
     # ${…} in a name is part of the name, in statements too.
     "spark.sql.variable.substitute": "false",
+    # An undo restores the version before its batch, whenever that was made. RESTORE looks whether the files are there.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 """Settings that the results depend on. They override the configuration's `[spark.conf]`."""
 

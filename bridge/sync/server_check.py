@@ -239,7 +239,7 @@ class OwnPositions:
             raise self._behind(rel, position)
         # a RESTORE by hand may have put back what it had at the same LSN of another timeline
         other_line = position.lsn == rel.position and position.timeline not in {None, rel.timeline}
-        if position.lsn <= rel.position and not other_line:
+        if position.lsn <= rel.position and not other_line and not position.is_former:
             return rel
         # commits of earlier versions do not say; they were made on the timeline that was known then
         timeline = position.timeline if position.timeline is not None else rel.timeline
@@ -254,6 +254,8 @@ class OwnPositions:
                 f"{missing.reason}",
                 hint="the table is copied afresh now",
             )
+        if position.is_former:  # the server may have written as much again; the table lacks this life's copy
+            raise self._behind(rel, position)
         if other_line:
             return rel
         joined_lsn = max(rel.lsn, position.lsn) if position.copied else rel.lsn
@@ -272,6 +274,7 @@ class OwnPositions:
         again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
         afresh = remedies.resync(catalog_rows.owner_of(self._name), rel.qualified_name)
         ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
+        ends += " of a former life of the subscription" if position.is_former else ""
         return errors.TargetError(
             f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.whole_lsn} were '
             f"durable in it, but {ends}. It was restored, or put back from a backup",

@@ -250,7 +250,8 @@ class Soak:
 
     def _pass_month(self) -> None:
         self.daemon.end(signal.SIGTERM)
-        soak_day.age(self.folder / "lake", self.folder / "state" / "catalog.sqlite")
+        soak_day.age(self.folder / "lake")
+        soak_day.age_maintenance(self.folder / "state" / "catalog.sqlite")
         self.daemon.start()
 
     def _lose_slot(self) -> None:

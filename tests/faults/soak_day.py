@@ -231,12 +231,16 @@ def draw(samples: Sequence[Sample]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def age(lake: Path, catalog: Path, by_s: int = MONTH_S) -> None:
-    """Make all files of tables older, and what the state says of their maintenance; the daemon must not run."""
-    for path in lake.rglob("*"):
+def age(folder: Path, by_s: int = MONTH_S) -> None:
+    """Make all files in a folder older."""
+    for path in folder.rglob("*"):
         if path.is_file():
             at_ns = path.stat().st_mtime_ns - by_s * 10**9
             os.utime(path, ns=(at_ns, at_ns))
+
+
+def age_maintenance(catalog: Path, by_s: int = MONTH_S) -> None:
+    """Make what the state says of tables' maintenance older; the daemon must not run."""
     with contextlib.closing(sqlite3.connect(catalog)) as db, db:
         db.execute(
             "UPDATE maintenance SET since = since - ?1, optimized = optimized - ?1, vacuumed = vacuumed - ?1", (by_s,)

@@ -10,7 +10,18 @@ import xml.etree.ElementTree as ET
 import psutil
 import pytest
 
-from tests.faults.soak_day import MEASURES, MONTH_S, NIGHT, Sampler, age, draw, grown, growth, table
+from tests.faults.soak_day import (
+    MEASURES,
+    MONTH_S,
+    NIGHT,
+    Sampler,
+    age,
+    age_maintenance,
+    draw,
+    grown,
+    growth,
+    table,
+)
 from tests.faults.soaked_daemon import Daemon
 
 SPOOL = next(measure for measure in MEASURES if measure.name == "spool KiB")
@@ -85,7 +96,8 @@ def test_files_and_maintenance_become_a_month_older(tmp_path):
     with sqlite3.connect(tmp_path / "catalog.sqlite") as db:
         db.execute("CREATE TABLE maintenance (since, optimized, vacuumed)")
         db.execute("INSERT INTO maintenance VALUES (5000000, 6000000, NULL)")
-    age(tmp_path / "lake", tmp_path / "catalog.sqlite")
+    age(tmp_path / "lake")
+    age_maintenance(tmp_path / "catalog.sqlite")
     assert before_s - file.stat().st_mtime == pytest.approx(MONTH_S, abs=1)
     rows = db.execute("SELECT since, optimized, vacuumed FROM maintenance").fetchall()
     assert rows == [(5_000_000 - MONTH_S, 6_000_000 - MONTH_S, None)]

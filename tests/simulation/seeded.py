@@ -235,14 +235,17 @@ class Simulation:
     def restore_by_hand(self, number: int) -> None:
         """RESTORE TABLE to an earlier version: of the table's last copy, and of what was not taken back since.
 
-        What the log has of before looks as if it were whole at its position, and is believed.
+        What the log has of before looks as if it were whole at its position, and is believed. A version cannot be
+        restored that needs an entry which is lost.
         """
         path = self.bridge.path(TABLES[number % 3])
         infos = [version.info for version in self.bridge.lake.tables.get(path, [])]
         version = len(infos) - 2 - number // 3 % 3
         copies = [i for i, info in enumerate(infos) if '/copy"' in info.get("userMetadata", "")]
         undone = any(info.get("operation") == "RESTORE" for info in infos[version + 1 :])
-        if copies and version >= copies[-1] and not undone:
+        checkpoints = (v for v in self.bridge.lake.checkpoints.get(path, ()) if v <= version and infos[v])
+        since = max(checkpoints, default=-1)
+        if copies and version >= copies[-1] and not undone and all(infos[since + 1 : version + 1]):
             self._is_touched = True
             self.bridge.lake.restore(path, version)
 
@@ -390,10 +393,10 @@ def _passes(error: BaseException | None) -> bool:
 WEIGHTS: Final = {
     "insert": 12, "insert_streamed": 2, "insert_unfit": 1, "prepare": 3, "end_prepared": 4,
     "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
-    "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 2, "put_back_state": 1,
-    "put_back_tables": 1, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
+    "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 3, "put_back_state": 1,
+    "put_back_tables": 2, "restore_by_hand": 1, "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
     "cut_power": 3, "lose_answer": 3, "double_commit": 1, "fill_disk": 2, "fail_flush": 1,
-    "fail_copy_flush": 1, "lose_state": 1,
+    "fail_copy_flush": 1, "lose_state": 2,
 }  # fmt: skip
 """The steps, and how often each comes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from pgbridge.bridge.spark.session import fork
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.apply.made_targets import copied
 from tests.bridge.lake.lost_entries import lose_entries
+from tests.faults.soak_day import age
 
 ME = "pgbridge/1/sub/inc/0"
 
@@ -47,6 +49,15 @@ def restored(session, path, position, batch, *others, fence=False):
     tables = {path: Lsn(position), **dict.fromkeys(others, Lsn(0))}
     restore_tables(session, tables, batch, fence=fence, on_restored=lambda: times.append(1))
     return len(times)
+
+
+def test_a_version_from_before_the_files_retention(spark, path):
+    """A table that nothing has changed for a month: the batch that failed is the first one since."""
+    age(Path(path))
+    overwrite_rows(spark.createDataFrame([(7,)], "id long"), path, stamp(0x40))
+    session = fork(spark)
+    assert restored(session, path, 0x30, UndoneBatch(ME, Lsn(0x30), Lsn(0x40))) == 1
+    assert ids(session, path) == [1, 2]
 
 
 def test_what_ends_after_a_position_and_nothing_else(spark, path, tmp_path):
