@@ -40,10 +40,25 @@ def test_a_flush_that_nobody_remembers(tmp_path, last):
     assert violation([*steps, Step("lose_state"), Step("live"), Step("cut_power", last)], tmp_path) is None
 
 
-def test_a_table_is_put_back_after_a_recovery(tmp_path):
-    """To what it had in an earlier life: its log alone would not tell."""
-    steps = [Step("stand_by"), Step("insert", 6), Step("save_state"), Step("live"), Step("live"), Step("lose_state", 2)]
-    assert violation([*steps, Step("live"), Step("put_back_tables", 6)], tmp_path) is None
+LIVES = {
+    "a former life": [Step("stand_by"), Step("insert", 6), Step("save_state"), Step("live"), Step("live")],
+    "this life": [Step("live"), Step("insert", 6), Step("live"), Step("save_state"), Step("insert", 6), Step("live")],
+}
+"""Of which a table is put back to what it had when the state was saved."""
+
+
+@pytest.mark.parametrize("before", LIVES.values(), ids=LIVES)
+def test_a_table_is_put_back_after_a_recovery(tmp_path, before):
+    """Its log alone would not tell."""
+    steps = [*before, Step("lose_state", 2), Step("live"), Step("put_back_tables", 6)]
+    assert violation(steps, tmp_path) is None
+
+
+def test_a_table_is_put_back_to_a_life_that_the_server_has_lost(tmp_path):
+    """It has written as much again meanwhile, on the same timeline: by its LSN the table would be further."""
+    put_back_in_the_window = Step("in_the_window", 36343)
+    steps = [put_back_in_the_window, Step("insert", 6), Step("live"), Step("save_state"), Step("live")]
+    assert violation([*steps, Step("insert", 4), Step("put_back_tables", 6)], tmp_path) is None
 
 
 def test_a_failure_is_shortened_to_what_it_takes(tmp_path):

@@ -21,7 +21,10 @@ KEEP_ROWS = frozenset(
 
 
 _UNKNOWN: Final = "UNKNOWN"
-"""The operation of a commit that says nothing of itself. That of an entry which cannot be read is empty."""
+"""The operation of a commit that says nothing of itself."""
+
+_UNREADABLE: Final = ""
+"""That of an entry which cannot be read."""
 
 ANY_LSN: Final = Lsn((1 << 63) - 1)
 """Beyond every LSN that Spark's integers hold: what keeps all that a former owner may still commit out of a table."""
@@ -67,7 +70,10 @@ class Commit:
     @classmethod
     def of_log(cls, version: int, info: Mapping[str, Any]) -> Commit:
         """Make one of the `commitInfo` of a table's log."""
-        operation, parameters = info.get("operation") or (_UNKNOWN if info else ""), info.get("operationParameters")
+        operation, parameters = (
+            info.get("operation") or (_UNKNOWN if info else _UNREADABLE),
+            info.get("operationParameters"),
+        )
         return cls._of(version, operation, parameters, info.get("userMetadata"), int(info.get("timestamp", 0)))
 
     @classmethod
@@ -125,8 +131,11 @@ class Commit:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether it may have changed rows, and is of no batch or copy: of another writer, or of a command."""
-        return self.position is None and not self.given_up and self.operation not in KEEP_ROWS
+        """Whether it may have changed rows, and is of no batch or copy: of another writer, or of a command.
+
+        An entry that cannot be read is taken for one of a batch: a flush of it has failed, and the power went later.
+        """
+        return self.position is None and not self.given_up and self.operation not in {*KEEP_ROWS, _UNREADABLE}
 
     def is_beyond(self, lsn: int) -> bool:
         """Whether it has rows of a batch that ends after an LSN."""

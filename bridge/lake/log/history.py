@@ -250,8 +250,7 @@ class History:
     def reverted_by(self, undo: Commit) -> Commit | None:
         """The first commit of another writer with rows that an undo has reverted; None if there is none.
 
-        What keeps the undone batch out for good counts as well: commits of another machine follow it. An entry that
-        cannot be read is taken for the batch's: a flush of it has failed, and the power went later.
+        What keeps the undone batch out for good counts as well: commits of another machine follow it.
         """
         assert undo.restored is not None  # noqa: S101 - it is a RESTORE
         lost: Commit | None = None
@@ -260,7 +259,7 @@ class History:
             if commit.restored is not None and commit.restored < version and not commit.given_up:
                 version = commit.restored  # what somebody had reverted before
                 continue
-            if (commit.changes_rows and commit.operation not in {"RESTORE", ""}) or commit.fences(undo.origin):
+            if (commit.changes_rows and commit.operation != "RESTORE") or commit.fences(undo.origin):
                 lost = commit
             version -= 1
         return lost

@@ -34,7 +34,7 @@ FAMILY = "pgbridge/7/shop/inc"
 class World:
     """A subscription whose origin is at 0/30, with one table that was copied at 0/10 and committed to at 0/20, 0/30."""
 
-    def __init__(self, spark, folder, name="shop"):
+    def __init__(self, spark, folder, name="shop", former=None):
         self.session, self.path, self.name = session.fork(spark), str(folder / "t"), name
         if isinstance(spark, MemoryTables):
             spark.put_foreign(self.path, {"id": pa.int32()})
@@ -50,12 +50,15 @@ class World:
         subscription = Subscription(name="shop", connection="", publications=("p",), warehouse=str(folder))
         subscription = subscription.model_copy(update={"name": name})
         self.sync = TableSync(Context(subscription, self.session, self.catalog, structlog.get_logger()))
+        if former is not None:
+            self.commit(former, life="former")
+            return
         self.commit(0x10, "copy", copy_number=1)
         self.commit(0x20)
         self.commit(0x30)
 
-    def commit(self, lsn, mark="0", *, timeline=1, **others):
-        stamp = CommitStamp(f"pgbridge/7/{self.name}/inc/{mark}", Lsn(0), Lsn(lsn), timeline=timeline, **others)
+    def commit(self, lsn, mark="0", *, timeline=1, life="inc", **others):
+        stamp = CommitStamp(f"pgbridge/7/{self.name}/{life}/{mark}", Lsn(0), Lsn(lsn), timeline=timeline, **others)
         with stamped(self.session, stamp):
             if isinstance(self.session, MemoryTables):
                 rows = self.session.arrow(self.path).to_pylist()
@@ -112,6 +115,15 @@ def test_a_table_that_joined_later_keeps_its_timeline(world):
     world.put(lsn=Lsn(0x40), position=Lsn(0), timeline=None)
     world.follow(server)
     assert (world.rel.lsn, world.rel.position, world.rel.timeline) == (0x40, 0x30, None)
+
+
+@pytest.mark.parametrize("lsn", [0x20, 0x30, 0x40])
+def test_what_a_former_life_has_committed_is_no_position(tables, tmp_path, lsn):
+    """The table was put back to before this life's copy; the server has written as much again."""
+    world = World(tables, tmp_path, former=lsn)
+    with closing(world.catalog), pytest.raises(TargetError, match=r"of a former life|its log ends at 0/20") as caught:
+        world.follow()
+    assert "pgbridge refresh shop --resync public.t" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("state", ["r", "s", "f"])
