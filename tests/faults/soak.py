@@ -346,6 +346,8 @@ def main() -> int:
             soak.last(arguments.seconds)
             sampler.stop()
             soak_end.catch_up(soak)
+            if not place.beside:
+                soak.daemon.end(signal.SIGTERM)
             verified = soak_end.verified(soak)
             leaked = soak_end.leaks(soak)
             soak.notes += [f"the password is in {place}" for place in leaked]

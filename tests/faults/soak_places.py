@@ -41,11 +41,13 @@ class Place(Closing):
         warehouse: The subscription's.
         reads: Settings with which a Spark on this machine reads the tables at the end.
         local: Whether the tables are in a folder that any process of this machine may write to.
+        beside: Whether there are cores for `pgbridge verify` beside the daemon.
     """
 
     master: str = "local[2]"
     warehouse: str = "./lake"
     local: bool = True
+    beside: bool = True
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder, self.chance = folder, chance
@@ -78,7 +80,9 @@ class Place(Closing):
 
 
 class OnCluster(Place):
-    """A standalone cluster of a master and two workers."""
+    """A standalone cluster of a master and two workers, of which the daemon takes all cores."""
+
+    beside = False
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         super().__init__(folder, chance)
