@@ -190,8 +190,9 @@ class _Recovery:
                 f'replication slot "{slot_name}" is gone or lost; perhaps the subscription was dropped',
                 hint=f"to have all its tables copied again, with another slot, run: {remedies.recover(name)}",
             )
-        if not lost and begun:
+        if not lost and begun:  # before anything is claimed
             self._check_slot(slot_name, status)
+            self._check_server(server, known)
         generation = 0
         if not dry_run:
             table = table_in(self._subscription.warehouse)
@@ -243,11 +244,9 @@ class _Recovery:
         status = self._publisher.slot(row.slot_name)
         if owner == self._sync and (status is None or status.confirmed_flush_lsn is None):
             return None
-        if (missing := server.missing(here := Position(None, at[1], at[0]))) is not None:
-            if owner == self._sync:
-                return None
-            drop = f"run on the server: {remedies.drop_slot(row.slot_name)}; then run: {remedies.recover(owner)}"
-            raise refusal(missing, here, anew=f"to copy all tables again, {drop}")
+        if owner == self._sync and server.missing(Position(None, at[1], at[0])) is not None:
+            return None
+        self._check_server(server, known)
         slot_lsn = self._check_slot(row.slot_name, status)
         # a server that crashed may have forgotten what was confirmed last
         origin, timeline = max((slot_lsn, server.timeline), (at[0], at[1]), key=lambda each: each[0])
@@ -268,6 +267,19 @@ class _Recovery:
                 retry=True,
             )
         return lsn
+
+    def _check_server(self, server: ServerHistory, known: Manifest) -> None:
+        """Check that the server has what the subscription's stream had: once it has written as much, nothing tells.
+
+        Raises:
+            PublisherError: It has not; or it is a standby that does not have it yet.
+        """
+        lsn, timeline = known.origin(self._name) or (INVALID, None)
+        here = Position(None, timeline, lsn)
+        if (missing := server.missing(here)) is not None:
+            drop = remedies.drop_slot(self._subscription.slot_name)
+            afresh = f"run on the server: {drop}; then run: {remedies.recover(self._name)}"
+            raise refusal(missing, here, anew=f"to copy all tables again, {afresh}")
 
     def _look(self, server: ServerHistory, origin: Lsn, family: str, rel: RelRow) -> _Table:
         history = history_of(self._spark, rel.path, fence.AT_FIRST)
