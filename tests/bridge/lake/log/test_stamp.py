@@ -56,9 +56,8 @@ def test_what_the_log_has_of_a_stamp():
     assert mark(alters=True) == plain | {"part": -1}
     assert mark(part=0) == plain | {"part": 0}
     assert mark(fences=True) == plain | {"given_up": True}
-    assert Commit.of_log(1, {"userMetadata": replace(STAMP, timeline=3, part=0).user_metadata}) == Commit(
-        1, "", STAMP.txn_app_id, "0/20", None, "0/10", timeline=3, part=True
-    )
+    info = {"operation": "WRITE", "userMetadata": replace(STAMP, timeline=3, part=0).user_metadata}
+    assert Commit.of_log(1, info) == Commit(1, "WRITE", STAMP.txn_app_id, "0/20", None, "0/10", timeline=3, part=True)
 
 
 def test_a_copys_version_rises_whatever_its_lsn_is():
