@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,28 @@ _RARELY = {
 }
 
 
-class Load:
+class Beside(ABC):
+    """What goes on in a thread of its own until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Go on until `_stop` is set."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after what is under way."""
+        self._stop.set()
+        self._thread.join()
+
+
+class Load(Beside):
     """Transactions on a database, in a thread.
 
     Args:
@@ -67,17 +89,7 @@ class Load:
         self._pause_s = pause_s
         self._columns = 0
         self.counts: Counter[str] = Counter()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the present transaction."""
-        self._stop.set()
-        self._thread.join()
+        super().__init__("load")
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -12,12 +12,13 @@ import os
 import sqlite3
 import stat
 import statistics
-import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psutil
+
+from tests.faults.load import Beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -67,7 +68,7 @@ MEASURES: Final = (
 )
 
 
-class Sampler:
+class Sampler(Beside):
     """Looks every ten seconds, in a thread.
 
     Args:
@@ -82,18 +83,8 @@ class Sampler:
         self._daemon, self._jvm, self._log_files = daemon, jvm, log_files
         self._begin_s = time.monotonic()
         self._read_bytes = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self.samples: list[Sample] = []
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; nothing is sampled afterwards."""
-        self._stop.set()
-        self._thread.join()
+        super().__init__("sampler")
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):

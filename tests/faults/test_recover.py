@@ -135,6 +135,14 @@ def test_a_server_that_has_forgotten_what_was_confirmed_last(lives, private_serv
     assert equal_or_refused(life, *matrix.TABLES) == "equal"
 
 
+def all_is_copied_again(life):
+    """By a recovery, without the slot."""
+    assert life.recover()[0] == 'replication slot "forked" is gone: all tables are copied again, with another slot'
+    life.caught_up()
+    assert copies(life) == ["public.a", "public.b"]
+    assert life.differences(matrix.TABLES) == []
+
+
 def test_a_server_that_went_back_is_told_at_once(lives, private_server):
     """Once it has written as much again, nothing would tell."""
     life = begun(lives, private_server, two_phase=True)
@@ -149,11 +157,8 @@ def test_a_server_that_went_back_is_told_at_once(lives, private_server):
         life.recover()
     assert "to copy all tables again, run on the server:" in caught.value.hint
     life.remedy(caught.value)
-    assert life.recover()[0] == 'replication slot "forked" is gone: all tables are copied again, with another slot'
     private_server.execute(matrix.each(matrix.CHANGES))
-    life.caught_up()
-    assert copies(life) == ["public.a", "public.b"]
-    assert life.differences(matrix.TABLES) == []
+    all_is_copied_again(life)
 
 
 def test_what_tables_have_and_the_server_has_not_is_undone(lives, private_server):
@@ -205,10 +210,7 @@ def test_without_the_slot_all_is_copied_again(lives, private_server):
     private_server.drop_slot("forked")
     private_server.execute(matrix.each(matrix.CHANGES))
     life.lose_state()
-    assert life.recover()[0] == 'replication slot "forked" is gone: all tables are copied again, with another slot'
-    life.caught_up()
-    assert copies(life) == ["public.a", "public.b"]
-    assert life.differences(matrix.TABLES) == []
+    all_is_copied_again(life)
 
 
 def test_a_table_that_waits_still_waits(lives, private_server):

@@ -70,11 +70,9 @@ class Commit:
     @classmethod
     def of_log(cls, version: int, info: Mapping[str, Any]) -> Commit:
         """Make one of the `commitInfo` of a table's log."""
-        operation, parameters = (
-            info.get("operation") or (_UNKNOWN if info else _UNREADABLE),
-            info.get("operationParameters"),
-        )
-        return cls._of(version, operation, parameters, info.get("userMetadata"), int(info.get("timestamp", 0)))
+        operation = info.get("operation") or (_UNKNOWN if info else _UNREADABLE)
+        parameters, made_ms = info.get("operationParameters"), int(info.get("timestamp", 0))
+        return cls._of(version, operation, parameters, info.get("userMetadata"), made_ms)
 
     @classmethod
     def _of(
