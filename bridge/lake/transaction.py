@@ -144,8 +144,7 @@ class Transaction:
         """The table's size and properties."""
         snapshot = self._latest.begun.snapshot()
         # without a checksum, a job puts the table's state together from its log
-        checksum = snapshot.checksumOpt()
-        by_checksum = checksum.get() if checksum.isDefined() else None
+        by_checksum = snapshot.checksumOpt().get() if snapshot.checksumOpt().isDefined() else None
         return TableFacts(
             snapshot.numOfFiles() if by_checksum is None else by_checksum.numFiles(),
             snapshot.sizeInBytes() if by_checksum is None else by_checksum.tableSizeBytes(),
@@ -165,7 +164,7 @@ class Transaction:
 
     @property
     def folder(self) -> Path:
-        """The table's folder, of one on this machine."""
+        """The folder of a local table."""
         return Path(self._log.dataPath().toUri().getPath())
 
     @cached_property
@@ -182,6 +181,12 @@ class Transaction:
         """All data files, as `add` actions in JSON; Delta puts them together from its log by a job."""
         return _json_of(self._latest.begun.snapshot().allFiles().collectAsList())
 
+    @property
+    def named_files(self) -> list[dict[str, Any]] | None:
+        """The `add` actions of all data files, if the latest commit has written them all, or there are none; no job."""
+        actions = self._latest.whole_overwrite()
+        return None if actions is None else [action["add"] for action in actions if "add" in action]
+
     def append(self, rows: DataFrame, stamps: Collection[CommitStamp] = ()) -> None:
         """Add rows, under the table's column names, unless the table has the options' or the session's stamp."""
         _, written = self._written(rows, self._modes.Append)
@@ -192,31 +197,27 @@ class Transaction:
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
 
-        After an overwrite like this one, which `whole_overwrite` tells, the files that it removes are named; of a table
-        without files, none. Delta would put the table's state together from its log; for a small table that is half of
-        a commit.
+        The files that it removes are named, if `named_files` does: for a small table that saves half of a commit.
 
         Returns:
             The version that has them; None if Delta leaves the commit out, because the table has the stamp.
         """
-        last = self._latest.whole_overwrite()
+        last = self.named_files
         write, written = self._written(rows, self._modes.Overwrite if last is None else self._modes.Append)
         if written is None:
             return None
         actions = written.actions()
         if last is not None:
             self._latest.begun.readWholeTable()
-            # without statistics, as Delta writes it
-            files = [json.dumps({"add": {**action["add"], "stats": None}}) for action in last if "add" in action]
-            actions = self._sequence([self._action(file).remove() for file in files], actions)
+            bare = [json.dumps({"add": {**add, "stats": None}}) for add in last]  # without statistics, as Delta does
+            actions = self._sequence([self._action(add).remove() for add in bare], actions)
             write.registerOverwriteRemoveMetrics(self._session, self._latest.begun, actions)
         operation, tags = self._operation(self._modes.Overwrite), written.stringTags()
 
         def whole() -> list[str] | None:
             # Delta gives files their row ids as it commits
             tracked = self._latest.begun.protocol().writerFeatureNames().contains("rowTracking")
-            few = written.actions().size() <= _FEW_ACTIONS
-            return self._added(written.actions()) if few and not tracked else None
+            return None if tracked or written.actions().size() > _FEW_ACTIONS else self._added(written.actions())
 
         return self._version(self._commit(actions, operation, tags, whole))
 
@@ -255,8 +256,7 @@ class Transaction:
 
     def commit_nothing(self, stamps: Iterable[CommitStamp]) -> None:
         """Have the table have stamps, by a commit with those that it lacks and with the options' user metadata."""
-        lacking = [self._stamp_action(stamp) for stamp in stamps if self.lacks(stamp)]
-        if lacking:
+        if lacking := [self._stamp_action(stamp) for stamp in stamps if self.lacks(stamp)]:
             self._commit_actions(lacking, self._modes.Append)
 
     def lacks(self, stamp: CommitStamp) -> bool:

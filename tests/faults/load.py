@@ -14,6 +14,8 @@ import psycopg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Connection = psycopg.Connection[tuple[object, ...]]
+
 SCHEMA = """
 CREATE TABLE docs (id int PRIMARY KEY, title text, body text, price numeric(12, 2), at timestamptz DEFAULT now());
 CREATE TABLE lines (doc int, line int, note text, amount float8, PRIMARY KEY (doc, line));
@@ -45,9 +47,17 @@ _STATEMENTS = {
 }
 _RARELY = {
     "burst": "INSERT INTO events SELECT nextval('serial'), 'burst', NULL FROM generate_series(1, 20000)",
+    "large": "INSERT INTO events SELECT nextval('serial'), repeat(md5(n::text), 20), jsonb_build_object('n', n) "
+    "FROM generate_series(1, 60000) AS n",
     "truncate": "TRUNCATE lines",
     "column": "ALTER TABLE lines ADD COLUMN {name} int DEFAULT {number}",
 }
+
+_PREPARED = 0.02
+"""Of the transactions; one at a time."""
+
+_ENDED = 0.1
+"""After each of those that follow."""
 
 
 class Beside(ABC):
@@ -78,31 +88,58 @@ class Load(Beside):
         conninfo: Returns the connection string of the server that can be written to, asked at each connection.
         seed: Decides on what is done, not on when.
         pause_s: Between two transactions.
+        prepares: Whether some are prepared, and end after others, or on a standby that was promoted meanwhile. What
+            waits for the locks of one is given up, and that one ends. The server needs max_prepared_transactions.
 
     Attributes:
         counts: How often each statement was committed, and how often a connection was lost.
     """
 
-    def __init__(self, conninfo: Callable[[], str], seed: int, pause_s: float) -> None:
+    def __init__(self, conninfo: Callable[[], str], seed: int, pause_s: float, *, prepares: bool = False) -> None:
         self._conninfo = conninfo
         self._random = random.Random(seed)
         self._pause_s = pause_s
         self._columns = 0
+        self._gids = 0
+        self._prepares = prepares
+        self._prepared = False
         self.counts: Counter[str] = Counter()
         super().__init__("load")
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.is_set() or self._prepared:
             try:
-                with psycopg.connect(self._conninfo(), connect_timeout=5) as connection:
+                with psycopg.connect(self._conninfo(), connect_timeout=5, options="-c lock_timeout=1s") as connection:
                     while not self._stop.is_set():
-                        self._transaction(connection)
+                        self._transaction_or_end(connection)
                         time.sleep(self._pause_s)
+                    self._end_prepared(connection)
             except psycopg.Error:
                 self.counts["connection lost"] += 1
+                self._prepared = self._prepares  # a server that was promoted may have what was ended
                 time.sleep(0.5)
 
-    def _transaction(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    def _transaction_or_end(self, connection: Connection) -> None:
+        try:
+            self._transaction(connection)
+        except psycopg.errors.LockNotAvailable:
+            connection.rollback()
+            self._end_prepared(connection)
+        if self._prepared and self._random.random() < _ENDED:
+            self._end_prepared(connection)
+
+    def _end_prepared(self, connection: Connection) -> None:
+        """Commit or roll back what is prepared."""
+        connection.autocommit = True
+        query = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'load %'"
+        for (gid,) in connection.execute(query).fetchall():
+            end = self._random.choice(("COMMIT", "COMMIT", "ROLLBACK"))
+            connection.execute(f"{end} PREPARED '{gid}'".encode())
+            self.counts[f"{end} PREPARED".lower()] += 1
+        connection.autocommit = False
+        self._prepared = False
+
+    def _transaction(self, connection: Connection) -> None:
         names = self._random.choices(list(_STATEMENTS), k=self._random.choice((1, 1, 2, 4)))
         if self._random.random() < 0.003:
             names.append(self._random.choice(list(_RARELY)))
@@ -111,6 +148,12 @@ class Load(Beside):
         if self._random.random() < 0.05:
             connection.rollback()
             self.counts["rollback"] += 1
+            return
+        if self._prepares and not self._prepared and self._random.random() < _PREPARED:
+            self._gids += 1
+            self._prepared = True
+            connection.execute(f"PREPARE TRANSACTION 'load {self._gids}'".encode())
+            connection.commit()
             return
         connection.commit()
         self.counts["commit"] += 1

@@ -60,9 +60,11 @@ warehouse = "{warehouse}"
 target.adopt = true
 failover = true
 streaming = "{streaming}"
+two_phase = {two_phase}
 workers.wal_receiver_timeout_s = 10
 workers.retry_max_s = 5
 batch.max_rows = {batch_rows}
+batch.max_bytes = {batch_bytes}
 """
 
 
@@ -81,7 +83,8 @@ class Soak:
         self._pair_ports = (pair.primary.port, pair.standby.port if pair.standby else 0)
         self.proxies = [Proxy(lambda: self._address(0)), Proxy(lambda: self._address(1))]
         self.daemon = Daemon(folder)
-        self.load = Load(self._conninfo, seed, pause_s=0.05)
+        self.load = Load(self._conninfo, seed, pause_s=0.05, prepares=True)
+        self.two_phase = self.random.choice(("true", "false"))
         self.extra = True
         self.is_night = False
         self._poisons = 0
@@ -106,7 +109,9 @@ class Soak:
             password=self.pair.primary.password,
             attributes="target_session_attrs=read-write connect_timeout=5",
             streaming=self.random.choice(("on", "off")),
+            two_phase=self.two_phase,
             batch_rows=self.random.choice((5_000, 50_000, 2_000_000)),
+            batch_bytes=self.random.choice((4 << 20, 256 << 20)),  # with the first, large ones are spooled
         )
         path = self.folder / "pgbridge.toml"
         path.write_text(text)
@@ -325,6 +330,7 @@ def main() -> int:
     print(f"seed {arguments.seed}", flush=True)
     disk = os.geteuid() == 0
     settings: dict[str, Setting] = {"max_wal_senders": 20, "max_replication_slots": 20, "autovacuum": False}
+    settings["max_prepared_transactions"] = 10
     settings["logical_decoding_work_mem"] = "64kB"  # so that transactions are streamed
     kind = PLACES[arguments.kind]
     with (

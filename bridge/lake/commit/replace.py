@@ -19,6 +19,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -26,6 +27,8 @@ from pgbridge.bridge.effects.kept_rows import MOST_BYTES, MOST_ROWS, are_few, ro
 from pgbridge.bridge.lake.commit.plan import MOST_FILES, Outcome, replaceable
 from pgbridge.bridge.lake.commit_errors import error_object
 from pgbridge.bridge.lake.location import read_table
+from pgbridge.bridge.lake.log.local_files import columns_of
+from pgbridge.bridge.lake.log.local_log import local_folder
 from pgbridge.bridge.lake.schema import has_variant, stored_column
 from pgbridge.bridge.lake.source import arrow_source
 from pgbridge.bridge.lake.table_facts import only_vectors, properties_now
@@ -36,9 +39,7 @@ from pgbridge.bridge.spark.session import java_class
 from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
+    from collections.abc import Mapping, Sequence
 
     from pgbridge.bridge.effects.kept import Kept
     from pgbridge.bridge.effects.net_effect import NetEffect
@@ -48,6 +49,9 @@ _VARYING: Final = ("string", "binary", "array", "map", "struct")
 """Types, by the beginning of their names in Spark, whose values have no fixed length."""
 _FIXED_BYTES: Final = 8
 """Of a value of another type; of a text, beside its characters."""
+
+_MOST_READ_BYTES: Final = 64 << 20
+"""Of a data file that is read here, whatever its values are. What is kept is less (`kept_rows.MOST_BYTES`)."""
 
 _EXISTS: Final = "pgbridge_exists"
 """Marks the error that a row is there which begins in the batch."""
@@ -96,9 +100,11 @@ def _replace_kept(
     types = {column.name: column.type.arrow for column in keyed.columns}
     rows = kept.get(before)
     if rows is None or _types(rows) != types:
-        # another thread collects it, and Delta's transaction is this one's: so the version is named
-        table = read_table(session, keyed.path, version=before.version)
-        rows = table.toArrow() if _fits_memory(table) and not has_variant(table.schema) else None
+        rows = _read_here(keyed.path, begun, types)
+        if rows is None:
+            # another thread collects it, and Delta's transaction is this one's: so the version is named
+            table = read_table(session, keyed.path, version=before.version)
+            rows = table.toArrow() if _fits_memory(table) and not has_variant(table.schema) else None
         if rows is None or not are_few(rows):
             kept.too_many.add(before.table_id)
             return False
@@ -118,6 +124,19 @@ def _replace_kept(
     if written is not None and written.follows(before):
         kept.put(written, after, after.nbytes)
     return True
+
+
+def _read_here(path: str, begun: Transaction, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+    """A table's rows in the columns' types, read without Spark; None if that cannot be, or there may be many."""
+    files, names = begun.named_files, [begun.name_in_files(name) for name in types]
+    if files is None or local_folder(path) is None or any(file.get("deletionVector") for file in files):
+        return None
+    parts = [columns_of(begun.folder, file, names, most_bytes=_MOST_READ_BYTES) for file in files]
+    schema = pa.schema(types)
+    read = [part.rename_columns(list(types)) for part in parts if part is not None]
+    if len(read) < len(parts) or any(_types(part) != types for part in read):
+        return None
+    return pa.Table.from_batches([batch for part in read for batch in part.cast(schema).to_batches()], schema)
 
 
 def _types(rows: pa.Table) -> dict[str, pa.DataType]:

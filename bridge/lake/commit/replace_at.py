@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pgbridge.bridge.effects.events import BEGINS
 from pgbridge.bridge.effects.row_places import RowPlaces, as_keys, can_be_key
 from pgbridge.bridge.lake.commit.plan import Outcome
+from pgbridge.bridge.lake.log.local_files import columns_of
 from pgbridge.bridge.lake.schema import stored_column
 from pgbridge.bridge.lake.source import arrow_source
 from pgbridge.bridge.lake.transaction import MergeCounts, Transaction, transaction
@@ -108,12 +107,8 @@ def _read(begun: Transaction, file: str, column: str) -> tuple[str, Keys, Ints] 
     vector = action.get("deletionVector")
     if vector is not None and stats.get("tightBounds", True):
         return None  # of the rows that are left: whoever deletes more has to compute some anew
-    try:
-        with pq.ParquetFile(begun.folder / unquote(action["path"])) as content:
-            values = content.read(columns=[name], use_threads=False)
-    except (OSError, pa.ArrowException):
-        return None  # Spark tells what it is
-    if values.column_names != [name] or len(values) != stats.get("numRecords") or not can_be_key(values[name].type):
+    values = columns_of(begun.folder, action, [name])
+    if values is None or not can_be_key(values[name].type):
         return None
     keys, indexes = as_keys(values[name]), np.arange(len(values))
     if keys is not None and vector is not None:
