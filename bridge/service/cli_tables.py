@@ -32,6 +32,7 @@ def replay(
     """
     from pgbridge.bridge.service.replay import replay as command  # noqa: PLC0415 - Spark, for this command only
 
+    log.configure()
     settings = config.load(config_file)
     (subscription,) = settings.choose(name)
     for line in command(settings, subscription, lsn, dry_run=dry_run):

@@ -155,7 +155,6 @@ class ClusterWatch:
                 "no executor runs pgbridge's jobs, so they wait",
                 jobs=state.jobs,
                 hint="look at the master's page: is a worker there with memory for spark.executor.memory, and with "
-                f"cores that no other application has? After {_GIVE_UP_AFTER_S / 60:.0f} minutes another driver is "
-                "started, because a master that was restarted does not know this one",
+                "cores that no other application has? A daemon leaves some with spark.cores.max",
             )
         return "the cluster gives no executors" if without_s >= _GIVE_UP_AFTER_S else None

@@ -12,6 +12,8 @@ from pyspark.sql.utils import is_remote
 
 from pgbridge.bridge.config.spark_master import CONNECT
 from pgbridge.bridge.runtime.errors import SparkLost, TargetError
+from pgbridge.bridge.runtime.log import get
+from pgbridge.bridge.runtime.threads import Turns
 from pgbridge.bridge.spark.cluster import Cluster
 from pgbridge.bridge.spark.connect import Connect
 from pgbridge.bridge.spark.driver import DRIVERS, Conf, Driver, Local
@@ -35,6 +37,8 @@ _EXACT: Final = (
     "spark.sql.caseSensitive",
 )
 """Settings that the values of changes and filters depend on."""
+
+_LOOK_INTERVAL_S: Final = 5.0
 
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -172,7 +176,15 @@ def command_session(
         session = driver.start(
             config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open, folder=config.state_dir)
         )
+        watch, turns = driver.watch(session, get()), Turns("watch", 0.0)
+
+        def look() -> float:
+            watch()
+            return _LOOK_INTERVAL_S
+
+        turns.begin(look, _LOOK_INTERVAL_S)  # else a command whose jobs wait would say nothing
         try:
             yield session
         finally:
+            turns.end(look)
             driver.stop(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from pgbridge.bridge.config.config import Config, Subscription
 from pgbridge.bridge.config.daemon_tables import Spark
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.spark.cluster import Cluster
 from pgbridge.bridge.spark.connect import Connect
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.spark.session import command_session
@@ -63,3 +66,26 @@ def test_a_terminal_is_told_what_takes_so_long(tmp_path, calls, monkeypatch, cap
         used(tmp_path, "local[2]", commits=False)
     assert capsys.readouterr().err == "starting Spark\n" * terminal
     assert len(calls) == 2
+
+
+def test_a_command_whose_jobs_wait_says_so(tmp_path, calls, monkeypatch):
+    """As a daemon does: another application may have all cores."""
+    looks: list[str] = []
+    looked, more = threading.Event(), threading.Event()
+
+    def watch(*_: Any) -> Any:
+        return lambda: (looks.append("look"), looked.set(), more.wait(10))
+
+    monkeypatch.setattr(Cluster, "watch", watch)
+    monkeypatch.setattr(session, "_LOOK_INTERVAL_S", 0.001)
+    shop = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+    config = Config(state_dir=tmp_path, spark=Spark(master="spark://host:7077"), subscription={"shop": shop})
+    with command_session(config, [shop], log="command.log"):
+        assert looked.wait(10)
+        assert looks == ["look"]
+        more.set()
+    assert calls[-1] == "stopped"
+    count = len(looks)
+    looked.clear()
+    assert not looked.wait(0.05)
+    assert len(looks) == count, "the watch has ended with the command"
