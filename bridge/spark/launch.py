@@ -168,7 +168,7 @@ _PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 _FEW_CORES: Final = 2
 
-_COLLECTOR: Final = "-XX:+UseParallelGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:MetaspaceSize=256m"
+_COLLECTOR: Final = "-XX:+UseParallelGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=50 -XX:MetaspaceSize=256m"
 """On few cores a collector that works beside Spark's tasks takes their time: a tenth of a small commit's. One that
 stops them, and then has all cores, takes less than one that has one core. Without a bound of what is free it lets the
 heap grow to a gigabyte while a hundred megabytes live, and takes as much time in all. Metaspace of the size that

@@ -73,10 +73,12 @@ def test_a_command_whose_jobs_wait_says_so(tmp_path, calls, monkeypatch):
     looks: list[str] = []
     looked, more = threading.Event(), threading.Event()
 
-    def watch(*_: Any) -> Any:
-        return lambda: (looks.append("look"), looked.set(), more.wait(10))
+    def look() -> None:
+        looks.append("look")
+        looked.set()
+        more.wait(10)
 
-    monkeypatch.setattr(Cluster, "watch", watch)
+    monkeypatch.setattr(Cluster, "watch", lambda *_: look)
     monkeypatch.setattr(session, "_LOOK_INTERVAL_S", 0.001)
     shop = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
     config = Config(state_dir=tmp_path, spark=Spark(master="spark://host:7077"), subscription={"shop": shop})
