@@ -137,14 +137,14 @@ class Transaction:
     @property
     def columns(self) -> Sequence[str]:
         """The names of the table's columns."""
-        return self._schema.names
+        return self.schema.names
 
     @cached_property
     def facts(self) -> TableFacts:
         """The table's size and properties."""
         snapshot = self._latest.begun.snapshot()
-        # without a checksum, a job puts the table's state together from its log
-        by_checksum = snapshot.checksumOpt().get() if snapshot.checksumOpt().isDefined() else None
+        checksum = snapshot.checksumOpt()  # without it, a job puts the table's state together from its log
+        by_checksum = checksum.get() if checksum.isDefined() else None
         return TableFacts(
             snapshot.numOfFiles() if by_checksum is None else by_checksum.numFiles(),
             snapshot.sizeInBytes() if by_checksum is None else by_checksum.tableSizeBytes(),
@@ -156,11 +156,11 @@ class Transaction:
 
     def takes(self, rows: DataFrame) -> bool:
         """Whether rows have the table's columns, and no others, in the table's own types."""
-        return _types(rows.schema) == _types(self._schema)
+        return _types(rows.schema) == _types(self.schema)
 
     def name_in_files(self, column: str) -> str:
         """The name that a column of the table has in data files: another one with column mapping."""
-        return str(self._schema[column].metadata.get("delta.columnMapping.physicalName", column))
+        return str(self.schema[column].metadata.get("delta.columnMapping.physicalName", column))
 
     @property
     def folder(self) -> Path:
@@ -168,7 +168,8 @@ class Transaction:
         return Path(self._log.dataPath().toUri().getPath())
 
     @cached_property
-    def _schema(self) -> StructType:
+    def schema(self) -> StructType:
+        """Its columns."""
         return StructType.fromJson(json.loads(self._metadata["schemaString"]))
 
     @cached_property
@@ -181,7 +182,7 @@ class Transaction:
         """All data files, as `add` actions in JSON; Delta puts them together from its log by a job."""
         return _json_of(self._latest.begun.snapshot().allFiles().collectAsList())
 
-    @property
+    @cached_property
     def named_files(self) -> list[dict[str, Any]] | None:
         """The `add` actions of all data files, if the latest commit has written them all, or there are none; no job."""
         actions = self._latest.whole_overwrite()
@@ -227,8 +228,7 @@ class Transaction:
         Returns:
             The files, as `add` actions in JSON, for `overwrite_by`.
         """
-        _, written = self._written(rows, self._modes.Append)
-        return self._added(written.actions())
+        return self._added(self._written(rows, self._modes.Append)[1].actions())
 
     def has_file(self, file: str) -> bool:
         """Whether a data file is there that was staged: a VACUUM removes it, once it is old."""

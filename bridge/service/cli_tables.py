@@ -53,6 +53,7 @@ def recover(
     """
     from pgbridge.bridge.recovery.recover import recover as command  # noqa: PLC0415 - Spark, for this command only
 
+    log.configure()
     settings = config.load(config_file)
     for line in command(settings, settings.choose(name), dry_run=dry_run):
         shared.echo(line)
@@ -86,6 +87,7 @@ def snapshot(
     """
     from pgbridge.bridge.snapshots import snapshot as command  # noqa: PLC0415 - Spark, for this command only
 
+    log.configure()
     settings = config.load(config_file)
     document = command.collect(settings, settings.choose(name), at, views=views)
     shared.print_document(document, command.render, as_json=as_json)

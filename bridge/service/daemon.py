@@ -338,7 +338,7 @@ class Daemon:
         while not self._stopping and not self._is_taken_over(catalog):
             if self._driver.lost() is not None:
                 return
-            if (why := watch()) is not None:
+            if watch is not None and (why := watch()) is not None:
                 self._log.error("Spark's driver is ended, and started again", reason=why)
                 self._driver.kill()
                 return

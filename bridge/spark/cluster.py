@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _NOT_FOR_EXECUTORS: Final = frozenset({"__pycache__", "demo", "monitor"})
 
-_LOOK_INTERVAL_S: Final = 5.0
+LOOK_INTERVAL_S: Final = 5.0
 _WARN_AFTER_S: Final = 30.0
 _GIVE_UP_AFTER_S: Final = 300.0
 """Executors that a cluster can give come within seconds; a machine that is replaced takes minutes."""
@@ -114,7 +114,7 @@ class ClusterWatch:
     """Looks every few seconds at what runs on a cluster.
 
     Args:
-        log: The daemon's.
+        log: Gets the warnings.
         now_s: The time, for tests.
     """
 
@@ -135,7 +135,7 @@ class ClusterWatch:
         now_s = self._now_s()
         if now_s < self._due_s:
             return None
-        self._due_s = now_s + _LOOK_INTERVAL_S
+        self._due_s = now_s + LOOK_INTERVAL_S
         state = cluster_state(self._spark)
         if state is None:
             return None

@@ -242,10 +242,10 @@ class Driver(ABC):
         del session  # a JVM knows
         return contextlib.nullcontext()
 
-    def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None]:
-        """Return what tells, whenever it is called, why another driver is needed; None if none is."""
+    def watch(self, session: SparkSession, log: FilteringBoundLogger) -> Callable[[], str | None] | None:
+        """Return what tells, whenever it is called, why another driver is needed, if one is; None if nothing can."""
         del session, log
-        return lambda: None
+        return None
 
 
 class Local(Driver):

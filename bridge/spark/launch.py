@@ -170,9 +170,9 @@ _FEW_CORES: Final = 2
 
 _COLLECTOR: Final = "-XX:+UseParallelGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=50 -XX:MetaspaceSize=256m"
 """On few cores a collector that works beside Spark's tasks takes their time: a tenth of a small commit's. One that
-stops them, and then has all cores, takes less than one that has one core. Without a bound of what is free it lets the
-heap grow to a gigabyte while a hundred megabytes live, and takes as much time in all. Metaspace of the size that
-Spark's classes need is not collected while they are loaded."""
+stops them, and then has all cores, takes less than one that has one core. Without a bound of what is free the heap
+grows to a gigabyte while a hundred megabytes live, and no time is saved by that. Metaspace of the size that Spark's
+classes need is not collected while they are loaded."""
 
 _COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"

@@ -14,7 +14,7 @@ from pgbridge.bridge.config.spark_master import CONNECT
 from pgbridge.bridge.runtime.errors import SparkLost, TargetError
 from pgbridge.bridge.runtime.log import get
 from pgbridge.bridge.runtime.threads import Turns
-from pgbridge.bridge.spark.cluster import Cluster
+from pgbridge.bridge.spark.cluster import LOOK_INTERVAL_S, Cluster
 from pgbridge.bridge.spark.connect import Connect
 from pgbridge.bridge.spark.driver import DRIVERS, Conf, Driver, Local
 from pgbridge.bridge.spark.launch import Launch
@@ -38,7 +38,7 @@ _EXACT: Final = (
 )
 """Settings that the values of changes and filters depend on."""
 
-_LOOK_INTERVAL_S: Final = 5.0
+_NO_NEWS_S: Final = 3_600.0
 
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -176,15 +176,30 @@ def command_session(
         session = driver.start(
             config.spark.conf, warehouses, Launch(config.state_dir / log, keep_open, folder=config.state_dir)
         )
-        watch, turns = driver.watch(session, get()), Turns("watch", 0.0)
-
-        def look() -> float:
-            watch()
-            return _LOOK_INTERVAL_S
-
-        turns.begin(look, _LOOK_INTERVAL_S)  # else a command whose jobs wait would say nothing
         try:
-            yield session
+            with _watched(driver, session):
+                yield session
         finally:
-            turns.end(look)
             driver.stop(session)
+
+
+@contextlib.contextmanager
+def _watched(driver: Driver, session: SparkSession) -> Iterator[None]:
+    """Log what a command's jobs wait for: it would say nothing else."""
+    watch = driver.watch(session, get())
+    if watch is None:
+        yield
+        return
+
+    def look() -> float:
+        if (why := watch()) is None:
+            return LOOK_INTERVAL_S
+        get().error(why, hint="this command waits for ever: stop it, and run it again")
+        return _NO_NEWS_S
+
+    turns = Turns("watch", 0.0)
+    turns.begin(look, LOOK_INTERVAL_S)
+    try:
+        yield
+    finally:
+        turns.end(look)

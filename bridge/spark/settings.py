@@ -15,10 +15,6 @@ _SPARK: Final = SPARK_VERSION[:3]
 
 CHECKSUM_WRITER = "spark.sql.streaming.checkpointFileManagerClass"
 
-LOG_WRITER = "spark.hadoop.fs.AbstractFileSystem.file.impl"
-"""By which Delta writes entries of a local table's log. With Hadoop's default each has a checksum file at first, which
-Delta removes again, by nine processes (`chmod`, `readlink`) in place of five."""
-
 REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -69,7 +65,6 @@ DEFAULTS = {
         f"org.apache.spark.sql.execution.streaming.{'' if _SPARK == '4.0' else 'checkpointing.'}"
         "FileSystemBasedCheckpointFileManager"
     ),
-    LOG_WRITER: "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
     "spark.sql.debug.maxToStringFields": "200",

@@ -59,6 +59,9 @@ _PREPARED = 0.02
 _ENDED = 0.1
 """After each of those that follow."""
 
+_MOST_FAILURES = 60
+"""After the end of the load, to end what is prepared."""
+
 
 class Beside(ABC):
     """What goes on in a thread of its own until it is stopped."""
@@ -107,6 +110,7 @@ class Load(Beside):
         super().__init__("load")
 
     def _run(self) -> None:
+        failures_at_end = 0
         while not self._stop.is_set() or self._prepared:
             try:
                 with psycopg.connect(self._conninfo(), connect_timeout=5, options="-c lock_timeout=1s") as connection:
@@ -116,7 +120,9 @@ class Load(Beside):
                     self._end_prepared(connection)
             except psycopg.Error:
                 self.counts["connection lost"] += 1
-                self._prepared = self._prepares  # a server that was promoted may have what was ended
+                failures_at_end += self._stop.is_set()
+                # a server that was promoted may have what was ended
+                self._prepared = self._prepares and failures_at_end < _MOST_FAILURES
                 time.sleep(0.5)
 
     def _transaction_or_end(self, connection: Connection) -> None:
@@ -154,6 +160,7 @@ class Load(Beside):
             self._prepared = True
             connection.execute(f"PREPARE TRANSACTION 'load {self._gids}'".encode())
             connection.commit()
+            self.counts["prepare"] += 1
             return
         connection.commit()
         self.counts["commit"] += 1

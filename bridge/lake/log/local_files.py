@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_OF_SPARK: Final = b"org.apache.spark.version"
+_VERSION: Final = b"org.apache.spark.version"
 _OTHER_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-"""Spark's marks in a file. By the second ones, days before 1582 are others than Arrow reads."""
+"""Spark's marks in a file. Without the first one, before version 3 and with the others, days before 1582 may be others
+than Arrow reads (`DataSourceUtils.datetimeRebaseSpec`)."""
+
+_AT_ONCE_BYTES: Final = 16 << 20
 
 
 def columns_of(
@@ -27,27 +30,52 @@ def columns_of(
         folder: The table's.
         add: The file's action in the log.
         names: The columns' names in the file.
-        most_bytes: The file is not read if its rows might take more memory: it may hold one large value for many rows.
+        most_bytes: The most memory that the columns may take; None for any.
 
     Returns:
-        None if they are not to be had here. Then Spark says what it is: the file cannot be read, has no such column, or
-        not the rows that the log says; or it is of a writer that may have used another calendar.
+        None if they take more, or are not to be had here. Then Spark says what it is: the file is damaged, has no such
+        column, or not the rows that the log says; or its days may be of another calendar.
     """
     try:
-        with pq.ParquetFile(folder / unquote(add["path"])) as content:
-            marks = content.metadata.metadata or {}
-            if _OF_SPARK not in marks or any(mark in marks for mark in _OTHER_CALENDAR):
+        with pq.ParquetFile(folder / unquote(add["path"]), page_checksum_verification=True) as content:
+            if _has_days(content.schema_arrow) and not _of_this_calendar(content.metadata.metadata or {}):
                 return None
-            if most_bytes is not None and _bytes_at_most(content.metadata) > most_bytes:
-                return None
-            values = content.read(columns=list(names), use_threads=False)
+            if most_bytes is None:
+                values = content.read(columns=list(names), use_threads=False)
+            else:
+                values = _few(content, names, most_bytes)
     except (OSError, pa.ArrowException):
         return None
+    if values is None or sorted(values.column_names) != sorted(names):
+        return None
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    return values.select(names) if sorted(values.column_names) == sorted(names) and len(values) == rows else None
+    return values.select(names) if len(values) == rows else None
 
 
-def _bytes_at_most(metadata: pq.FileMetaData) -> int:
-    """A bound of what all rows take in memory: each as much as all distinct values of its row group do."""
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    return sum(group.num_rows * group.total_byte_size for group in groups)
+def _few(content: pq.ParquetFile, names: Sequence[str], most_bytes: int) -> pa.Table | None:
+    """Columns that take so many bytes; None if they take more: a small file may hold a large value for many rows."""
+    metadata, schema = content.metadata, content.schema_arrow
+    # a row's values are among the distinct ones of its row group, but in an array one may come any number of times
+    value_bytes = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
+    nested = any(pa.types.is_nested(field.type) for field in schema)
+    rows_at_once = 1 if nested else _AT_ONCE_BYTES // (value_bytes + 1) + 1
+    size_bytes, batches = 0, list[pa.RecordBatch]()
+    for batch in content.iter_batches(batch_size=rows_at_once, columns=list(names), use_threads=False):
+        size_bytes += batch.nbytes
+        if size_bytes > most_bytes:
+            return None
+        batches.append(batch)
+    return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in schema.names if name in names]))
+
+
+def _of_this_calendar(marks: Mapping[bytes, bytes]) -> bool:
+    major = marks.get(_VERSION, b"").partition(b".")[0]
+    return major.isdigit() and int(major) >= 3 and not any(mark in marks for mark in _OTHER_CALENDAR)
+
+
+def _has_days(type_: pa.Schema | pa.DataType) -> bool:
+    if isinstance(type_, pa.Schema):
+        return any(_has_days(field.type) for field in type_)
+    if pa.types.is_nested(type_):
+        return any(_has_days(type_.field(number).type) for number in range(type_.num_fields))
+    return bool(pa.types.is_temporal(type_))

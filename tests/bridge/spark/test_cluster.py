@@ -74,8 +74,9 @@ def test_a_jvm_that_ends_is_not_this_watchs_business(watched):
 def test_a_master_that_is_no_cluster_of_ours_is_not_looked_at(monkeypatch, master):
     monkeypatch.setattr(cluster, "cluster_state", lambda _: ENDED)
     spark: Any = None
-    assert driver_for(master).watch(spark, log.get("test"))() is None
+    assert driver_for(master).watch(spark, log.get("test")) is None
     cluster_of_ours = driver_for("spark://a:7077").watch(spark, log.get("test"))
+    assert cluster_of_ours is not None
     assert cluster_of_ours() == "the cluster has ended pgbridge's application"
 
 

@@ -73,18 +73,8 @@ def test_column_names_differ_in_case(spark):
     assert spark.conf.get("spark.sql.caseSensitive") == "true"
 
 
-@pytest.mark.parametrize(
-    ("setting", "theirs"),
-    [
-        (
-            settings.CHECKSUM_WRITER,
-            settings.DEFAULTS[settings.CHECKSUM_WRITER].replace("FileSystemBased", "FileContextBased"),
-        ),
-        (settings.LOG_WRITER, "org.apache.hadoop.fs.local.LocalFs"),
-    ],
-)
-def test_a_commit_starts_fewer_processes_than_by_default(spark, tmp_path, setting, theirs):
-    """The settings are internal. Of processes that have ended, the kernel counts the page faults for their parent."""
+def test_checksums_are_written_without_processes(spark, tmp_path):
+    """The setting is internal. Of processes that have ended, the kernel counts the page faults for their parent."""
 
     def faults_of_children():
         jvm = session.driver_of(spark).process
@@ -92,9 +82,9 @@ def test_a_commit_starts_fewer_processes_than_by_default(spark, tmp_path, settin
         stat = Path(f"/proc/{jvm.pid}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[8])
 
-    def faults_of_commits(name, value):
+    def faults_of_commits(name, manager):
         forked = session.fork(spark)
-        forked.conf.set(setting.removeprefix("spark.hadoop."), value)
+        forked.conf.set(settings.CHECKSUM_WRITER, manager)
         path = str(tmp_path / name)
         for number in range(4):
             if number == 1:  # the first one creates the table
@@ -103,8 +93,10 @@ def test_a_commit_starts_fewer_processes_than_by_default(spark, tmp_path, settin
         assert len(list((tmp_path / name / "_delta_log").glob("0*.crc"))) == 4
         return faults_of_children() - before
 
-    faults = faults_of_commits("ours", settings.DEFAULTS[setting]), faults_of_commits("theirs", theirs)
-    assert faults[0] < faults[1] * 0.8  # the others set permissions
+    ours = settings.DEFAULTS[settings.CHECKSUM_WRITER]
+    theirs = ours.replace("FileSystemBased", "FileContextBased")
+    found = faults_of_commits("ours", ours), faults_of_commits("theirs", theirs)
+    assert found[0] < found[1] * 0.8, found  # the others set permissions
 
 
 @pytest.mark.parametrize(("users", "commits", "checkpoints"), [(None, 11, []), ("2", 3, ["2.checkpoint"])])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from pgbridge.bridge.config.config import Config, Subscription
 from pgbridge.bridge.config.daemon_tables import Spark
@@ -73,21 +75,22 @@ def test_a_command_whose_jobs_wait_says_so(tmp_path, calls, monkeypatch):
     looks: list[str] = []
     looked, more = threading.Event(), threading.Event()
 
-    def look() -> None:
+    def look() -> str | None:
         looks.append("look")
         looked.set()
         more.wait(10)
+        return None if len(looks) < 3 else "the cluster gives no executors"
 
     monkeypatch.setattr(Cluster, "watch", lambda *_: look)
-    monkeypatch.setattr(session, "_LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(session, "LOOK_INTERVAL_S", 0.001)
     shop = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
     config = Config(state_dir=tmp_path, spark=Spark(master="spark://host:7077"), subscription={"shop": shop})
-    with command_session(config, [shop], log="command.log"):
+    with capture_logs() as logged, command_session(config, [shop], log="command.log"):
         assert looked.wait(10)
         assert looks == ["look"]
         more.set()
+        while not logged:
+            time.sleep(0.001)
     assert calls[-1] == "stopped"
-    count = len(looks)
-    looked.clear()
-    assert not looked.wait(0.05)
-    assert len(looks) == count, "the watch has ended with the command"
+    assert [event["event"] for event in logged] == ["the cluster gives no executors"]
+    assert len(looks) == 3, "once it has said so, and after the command, it does not look again"

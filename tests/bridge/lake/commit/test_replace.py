@@ -173,6 +173,37 @@ def test_features_that_another_writer_switches_on_once_it_has_begun_stay_on(by, 
     assert by.content(made) == [("a", "y", 0), *ROWS[1:]]
 
 
+@pytest.mark.parametrize("by", ["joined"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "renames", "reads"),
+    [
+        ("t", None, 1),
+        ("a [b]{c,d}*? ü", None, 3),  # Spark takes it for a pattern
+        ("t", "n", 3),  # the column has another name in files
+    ],
+)
+def test_files_that_the_last_commit_names_are_read_as_such(by, monkeypatch, name, renames, reads):
+    """Delta would put the state of the table together first: that is more than half of a commit."""
+    asked = []
+
+    def noted(spark, path):
+        asked.append(path)
+        return location.read_table(spark, path)
+
+    monkeypatch.setattr(replacing, "read_table", noted)
+    made = by.table(name=name)
+    if renames is not None:
+        alter = f"ALTER TABLE delta.`{made.path}`"
+        by.spark.sql(f"{alter} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
+        by.spark.sql(f"{alter} RENAME COLUMN {renames} TO other").collect()
+        by.spark.sql(f"{alter} RENAME COLUMN other TO {renames}").collect()
+    for number in range(3):
+        by.apply(changes(made, update("a", "x", number), insert(f"new {number}", "y")))
+    assert by.content(made) == [("a", "x", 2), *ROWS[1:], *((f"new {number}", "y", 0) for number in range(3))]
+    by.went(*["made"] * 3)
+    assert len(asked) == reads
+
+
 def test_kept_rows_are_read_once_and_only_while_the_table_has_their_version(by, monkeypatch):
     """Another writer's commit, a table in its place, and rows that are too large are seen."""
     spark, reads = by.spark, []
@@ -182,7 +213,14 @@ def test_kept_rows_are_read_once_and_only_while_the_table_has_their_version(by, 
         reads.append(path)
         return read_table(session, path, **kwargs)
 
+    read_all = replacing._table
+
+    def joined(session, begun, path):
+        reads.append(path)
+        return read_all(session, begun, path)
+
     monkeypatch.setattr(replacing, "read_table", noted)
+    monkeypatch.setattr(replacing, "_table", joined)
     made = by.table()
     for number in range(3):
         by.apply(changes(made, update("a", "new", number), insert(f"d{number}", "n")))

@@ -29,18 +29,36 @@ def test_columns_come_as_they_are_asked_for(tmp_path):
     assert columns_of(tmp_path, add, ["c", "a"]) == table.select(["c", "a"])
 
 
+DAYS = pa.array([dt.date(1, 1, 1), None])
+
+
 @pytest.mark.parametrize(
-    ("marks", "rows", "names"),
+    "marks",
     [
-        ({}, 2, ["a"]),  # of another writer
-        ({**OF_SPARK, b"org.apache.spark.legacyDateTime": b""}, 2, ["a"]),
-        ({**OF_SPARK, b"org.apache.spark.legacyINT96": b""}, 2, ["a"]),
-        (OF_SPARK, 3, ["a"]),  # not the file that the log means
-        (OF_SPARK, 2, ["a", "b"]),  # older than a column
+        {},  # of another writer
+        {b"org.apache.spark.version": b"2.4.8"},
+        {**OF_SPARK, b"org.apache.spark.legacyDateTime": b""},
+        {**OF_SPARK, b"org.apache.spark.legacyINT96": b""},
     ],
 )
-def test_what_only_spark_can_tell_is_left_to_it(tmp_path, marks, rows, names):
-    assert columns_of(tmp_path, written(tmp_path, pa.table({"a": [1, 2]}), marks, rows=rows), names) is None
+@pytest.mark.parametrize("days", [DAYS, pa.array([[dt.date(1, 1, 1)], None])])
+def test_days_that_may_be_of_another_calendar_are_left_to_spark(tmp_path, marks, days):
+    assert columns_of(tmp_path, written(tmp_path, pa.table({"a": days}), marks), ["a"]) is None
+    numbers = pa.table({"a": [1, 2]})
+    assert columns_of(tmp_path, written(tmp_path, numbers, marks), ["a"]) == numbers
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        (3, ["a"]),  # not the file that the log means
+        (2, ["a", "b"]),  # older than a column
+    ],
+)
+@pytest.mark.parametrize("most_bytes", [None, 1 << 20])
+def test_a_file_that_is_not_as_expected_is_left_to_spark(tmp_path, rows, names, most_bytes):
+    add = written(tmp_path, pa.table({"a": [1, 2]}), rows=rows)
+    assert columns_of(tmp_path, add, names, most_bytes=most_bytes) is None
 
 
 def test_a_file_that_is_not_there_or_is_no_parquet_is_left_to_spark(tmp_path):
@@ -49,14 +67,49 @@ def test_a_file_that_is_not_there_or_is_no_parquet_is_left_to_spark(tmp_path):
     assert columns_of(tmp_path, {"path": "torn.parquet", "stats": '{"numRecords": 1}'}, ["a"]) is None
 
 
-def test_a_small_file_with_one_large_value_for_many_rows_is_not_read(tmp_path):
-    many = pa.table({"a": ["x" * 100_000] * 1_000})
-    add = written(tmp_path, many)
-    assert (tmp_path / "part 1.parquet").stat().st_size < 100_000
-    assert columns_of(tmp_path, add, ["a"], most_bytes=64 << 20) is None
-    assert columns_of(tmp_path, add, ["a"]) == many
-    few = written(tmp_path, many.slice(0, 100))
-    assert columns_of(tmp_path, few, ["a"], most_bytes=64 << 20) == many.slice(0, 100)
+@pytest.mark.parametrize("most_bytes", [None, 1 << 20])
+def test_a_damaged_page_is_left_to_spark(spark, tmp_path, most_bytes):
+    """Spark's files have checksums of their pages, and Hadoop's beside them, which Spark looks at."""
+    path = tmp_path / "table"
+    spark.range(1_000).selectExpr("id", "uuid() AS u").coalesce(1).write.format("delta").save(str(path))
+    actions = map(json.loads, entry_of(path / "_delta_log", 0).read_text().splitlines())
+    (add,) = (action["add"] for action in actions if "add" in action)
+    whole = columns_of(path, add, ["id", "u"], most_bytes=most_bytes)
+    assert whole is not None
+    file = path / add["path"]
+    content = file.read_bytes()
+    for at in range(20, len(content) - 8, len(content) // 40):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        assert columns_of(path, add, ["id", "u"], most_bytes=most_bytes) in (None, whole)  # statistics do not matter
+
+
+@pytest.mark.parametrize(
+    ("many", "few"),
+    [
+        (["x" * 100_000] * 1_000, 10),
+        ([[7] * 100_000] * 1_000, 1),
+        ([[["y" * 100] * 1_000]] * 1_000, 10),
+    ],
+)
+def test_a_small_file_with_one_large_value_for_many_rows_is_not_read_whole(tmp_path, many, few):
+    rows = pa.table({"a": many})
+    add = written(tmp_path, rows)
+    assert (tmp_path / "part 1.parquet").stat().st_size < 256 << 10
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        assert columns_of(tmp_path, add, ["a"], most_bytes=2 << 20) is None
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 64 << 20 < rows.nbytes
+    add = written(tmp_path, rows.slice(0, few))
+    assert columns_of(tmp_path, add, ["a"], most_bytes=2 << 20) == rows.slice(0, few)
+
+
+def test_many_rows_that_are_small_are_read(tmp_path):
+    rows = pa.table({"a": range(5_000), "b": [f"a note {number} of some length" for number in range(5_000)]})
+    assert columns_of(tmp_path, written(tmp_path, rows), ["a", "b"], most_bytes=1 << 20) == rows
 
 
 _DAY = dt.date(1, 1, 1)
@@ -79,6 +132,8 @@ def test_rows_of_each_type_are_those_that_spark_reads(spark, tmp_path):
         ("ntz", t.TimestampNTZType(), _MOMENT.replace(tzinfo=None)),
         ("n", t.DecimalType(38, 5), None),
         ("m", t.DecimalType(9, 2), None),
+        ("list", t.ArrayType(t.StringType()), ["a", None]),
+        ("lists", t.ArrayType(t.ArrayType(t.TimestampType())), [[_MOMENT], []]),
     ]
     schema = t.StructType([t.StructField(name, type_) for name, type_, _ in fields])
     rows = [tuple(value for *_, value in fields), (None,) * len(fields)]
@@ -86,4 +141,9 @@ def test_rows_of_each_type_are_those_that_spark_reads(spark, tmp_path):
     frame = spark.read.format("delta").load(str(path))
     actions = map(json.loads, entry_of(path / "_delta_log", 0).read_text().splitlines())
     (add,) = (action["add"] for action in actions if "add" in action)
-    assert columns_of(path, add, frame.columns) == frame.toArrow()
+    theirs = frame.toArrow()
+    for most_bytes in (None, 1 << 20):
+        ours = columns_of(path, add, frame.columns, most_bytes=most_bytes)
+        assert ours is not None
+        assert ours.cast(theirs.schema) == theirs
+        assert ours.drop_columns(["list", "lists"]) == theirs.drop_columns(["list", "lists"])
