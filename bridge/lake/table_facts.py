@@ -46,6 +46,7 @@ _LOOK_AGAIN_AFTER: Final = 20
 
 _ROWS: Final = Kept["pa.Table"](32 << 20)
 _PLACES: Final = Kept["RowPlaces"](64 << 20)
+_GREATEST: Final = Kept[int](1 << 20)
 """By the tables' own ids and versions, not by their paths."""
 
 
@@ -114,10 +115,13 @@ class KnownTables:
     Args:
         rows: Those of tiny tables; by default of all writers of this process, which share one bound.
         places: Where the rows of larger tables are; the same.
+        greatest: What no value of a key of one integer exceeds; the same.
     """
 
-    def __init__(self, rows: Kept[pa.Table] = _ROWS, places: Kept[RowPlaces] = _PLACES) -> None:
-        self.rows, self.places = rows, places
+    def __init__(
+        self, rows: Kept[pa.Table] = _ROWS, places: Kept[RowPlaces] = _PLACES, greatest: Kept[int] = _GREATEST
+    ) -> None:
+        self.rows, self.places, self.greatest = rows, places, greatest
         self._facts = dict[str, tuple[TableFacts, int]]()
 
     def facts(self, spark: SparkSession, path: str) -> TableFacts:

@@ -134,11 +134,6 @@ class Transaction:
     def _version(self, number: int) -> TableVersion:
         return TableVersion(self._metadata["id"], number, self._latest.entry(number))
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The names of the table's columns."""
-        return self.schema.names
-
     @cached_property
     def facts(self) -> TableFacts:
         """The table's size and properties."""
@@ -188,12 +183,17 @@ class Transaction:
         actions = self._latest.whole_overwrite()
         return None if actions is None else [action["add"] for action in actions if "add" in action]
 
-    def append(self, rows: DataFrame, stamps: Collection[CommitStamp] = ()) -> None:
-        """Add rows, under the table's column names, unless the table has the options' or the session's stamp."""
+    def append(self, rows: DataFrame, stamps: Collection[CommitStamp] = ()) -> TableVersion | None:
+        """Add rows, under the table's column names; returns as `overwrite`."""
         _, written = self._written(rows, self._modes.Append)
-        if written is not None:
-            stamped = self._sequence(map(self._stamp_action, stamps), written.actions()) if stamps else None
-            self._commit(stamped or written.actions(), self._operation(self._modes.Append), written.stringTags())
+        if written is None:
+            return None
+        stamped = self._sequence(map(self._stamp_action, stamps), written.actions()) if stamps else written.actions()
+        return self._version(self._commit(stamped, self._operation(self._modes.Append), written.stringTags()))
+
+    def rely_on_all(self) -> None:
+        """Have the commit fail if another writer commits rows or files meanwhile."""
+        self._latest.begun.readWholeTable()
 
     def overwrite(self, rows: DataFrame) -> TableVersion | None:
         """Replace all rows of a table without partitions by rows under its column names; its columns stay.
@@ -209,7 +209,7 @@ class Transaction:
             return None
         actions = written.actions()
         if last is not None:
-            self._latest.begun.readWholeTable()
+            self.rely_on_all()
             bare = [json.dumps({"add": {**add, "stats": None}}) for add in last]  # without statistics, as Delta does
             actions = self._sequence([self._action(add).remove() for add in bare], actions)
             write.registerOverwriteRemoveMetrics(self._session, self._latest.begun, actions)
@@ -287,7 +287,7 @@ class Transaction:
         _, written = self._written(rows, self._modes.Append)
         if written is None:
             return None
-        self._latest.begun.readWholeTable()  # whoever commits rows or files meanwhile is met
+        self.rely_on_all()
         marked = self.deletion_vectors.mark(marks)
         others = [action for both in marked.values() for action in both if action is not None]
         self._register(counts)

@@ -8,7 +8,7 @@ import pytest
 
 from pgbridge.bridge.lake.commit import plan
 
-WAYS = ("written anew", "rewritten by place", "rewritten by key", "merged")
+WAYS = ("written anew", "read and written anew", "rewritten by place", "rewritten by key", "merged")
 """What becomes of a small table. With `--every-way` each test goes each way; else its name draws one."""
 
 
@@ -20,6 +20,8 @@ def pytest_generate_tests(metafunc):
 
 def go(way, patch):
     """Have all commits go a way."""
+    if way == "read and written anew":
+        patch.setattr(plan, "is_tiny", lambda *_: False)
     if way in {"rewritten by place", "rewritten by key"}:
         patch.setattr(plan, "LARGE_BYTES", 1)
         patch.setattr(plan, "_PLACES_BYTES", 1)

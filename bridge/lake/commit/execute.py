@@ -5,7 +5,8 @@ Conflicts are found by the commit itself, not before it (see `bridge.lake.commit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from pgbridge.bridge.effects.kept import Kept
     from pgbridge.bridge.lake.table_facts import KnownTables, TableFacts
+
+_GREATEST_BYTES: Final = 100
+"""What is kept of a table, about."""
+
+_MOST_FILES: Final = 1_000
+"""Of a table whose files' statistics are looked at."""
+
+_LEAST: Final = -(1 << 63) - 1
+"""Less than any key: of a table without rows."""
 
 
 def apply_effects(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget, known: KnownTables) -> Tally | None:
@@ -82,7 +93,7 @@ def _carried_out(
 ) -> plan.Outcome:
     match commit:
         case plan.Append(work):
-            return append(commit_session(spark, work), effect, keyed)
+            return append(commit_session(spark, work), effect, keyed, known.greatest)
         case plan.ReplaceAt():
             work = plan.work_of_append(len(effect.table))
             return replace_at(commit_session(spark, work), effect, keyed, known.places)
@@ -224,26 +235,93 @@ def _none_there(effects: pa.Table, keyed: KeyedTarget) -> Tally:
 # --- An append --------------------------------------------------------------------------------------------------------
 
 
-def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> plan.Outcome:
+def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: Kept[int]) -> plan.Outcome:
     """Append rows that begin in the batch; the commit fails with a conflict if the target has one of the keys.
 
-    A row that also ends in the batch is not appended, but must not be there either.
+    A row that also ends in the batch is not appended, but must not be there either. If all keys are greater than what
+    the target has, as those of a sequence, the target is not read.
     """
     first = effect.table["first"].cast(pa.int16())
     effects = effect.table.select([*keyed.columns_of(effect), "ended"]).append_column("first", first)
     with arrow_source(session, effects) as source:
-        wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
-        if plan.fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
-            wanted = F.broadcast(wanted)
-        kept = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
-        rows = kept.select(*map(stored_column, keyed.values_of(effect), keyed.columns))
+        begin = source if not pc.any(effects["ended"]).as_py() else source.filter("NOT ended")
+        rows = begin.select(*map(stored_column, keyed.values_of(effect), keyed.columns))
         if len(effects) <= writes.ONE_FILE_ROWS:
             rows = rows.coalesce(1)
-        bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
-        target = _between(keyed.keys_of(location.read_table(session, keyed.path)), keyed, bounds)
-        name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
-        writes.append_rows(rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema)), keyed.path)
+
+        def checked() -> DataFrame:
+            wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
+            if plan.fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
+                wanted = F.broadcast(wanted)
+            bounds = [_bounds(effects[f"match_{k}"]) for k in keyed.key]
+            target = _between(keyed.keys_of(location.read_table(session, keyed.path)), keyed, bounds)
+            name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
+            return rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema))
+
+        keys = effects[f"match_{keyed.key[0]}"]
+        if len(keyed.key) == 1 and pa.types.is_integer(keys.type):
+            outcome = _append_within(session, keyed, least_and_greatest(keys), rows, checked, kept)
+            if outcome is not None:
+                return outcome
+        writes.append_rows(checked(), keyed.path)
     return plan.Outcome("made")
+
+
+def _append_within(
+    session: SparkSession,
+    keyed: KeyedTarget,
+    bounds: tuple[int, int],
+    rows: DataFrame,
+    checked: Callable[[], DataFrame],
+    kept: Kept[int],
+) -> plan.Outcome | None:
+    """Append rows with a key of one integer in a transaction that is begun here, so that it knows the greatest one.
+
+    Args:
+        bounds: The least and the greatest of the rows' keys.
+        checked: Returns the same rows in a query that fails if the target has one of the keys.
+
+    Returns:
+        None, with nothing committed, if no transaction can be begun here, or the greatest key is not known.
+    """
+    if not transaction.can_begin(session, keyed.path):
+        return None
+    with transaction.transaction(session, keyed.path) as begun:
+        if begun.read_version < 0 or not begun.takes(rows):
+            return None
+        before, known = begun.read, _greatest(begun, keyed.key_names[0], kept)
+        if known is None:
+            return None
+        if bounds[0] > known:
+            begun.rely_on_all()
+            made = begun.append(rows)
+        else:
+            made = begun.append(checked())
+    if made is not None and made.follows(before):
+        kept.put(made, max(known, bounds[1]), _GREATEST_BYTES)
+    return plan.Outcome("left out" if made is None else "made")
+
+
+def _greatest(begun: transaction.Transaction, name: str, kept: Kept[int]) -> int | None:
+    """What no value of an integer column exceeds in the version that the transaction begins with; None if unknown.
+
+    Delta has it of each data file. A file's deleted rows count, too.
+    """
+    version = begun.read
+    if (known := kept.get(version)) is not None or version.table_id in kept.too_many:
+        return known
+    files = begun.named_files
+    if files is None and begun.facts.files <= _MOST_FILES:
+        files = [json.loads(file)["add"] for file in begun.files]
+    if files is None:
+        return None
+    of_files = [json.loads(file.get("stats") or "{}") for file in files]
+    in_file = begun.name_in_files(name)
+    greatest = [stats.get("maxValues", {}).get(in_file) for stats in of_files if stats.get("numRecords") != 0]
+    if not all(isinstance(value, int) for value in greatest):
+        kept.too_many.add(version.table_id)  # files without statistics stay so
+        return None
+    return max(greatest, default=_LEAST)
 
 
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:

@@ -67,7 +67,7 @@ def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, ke
         kept: The rows of tiny tables, of which this is one; None if it is not.
     """
     with transaction(session, keyed.path) as begun:
-        if not replaceable(begun.facts) or sorted(begun.columns) != sorted(keyed.names):
+        if not replaceable(begun.facts) or sorted(begun.schema.names) != sorted(keyed.names):
             return Outcome("refused")  # a MERGE keeps the values of other columns
         if kept is not None and _replace_kept(session, begun, effect, keyed, kept):
             return Outcome("made")

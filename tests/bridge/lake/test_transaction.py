@@ -41,7 +41,7 @@ def path(spark, tmp_path):
 
 def test_it_knows_the_table(spark, path):
     with transaction(spark, path) as begun:
-        assert (begun.read_version, begun.columns, begun.facts) == (1, ["id"], read_facts(spark, path))
+        assert (begun.read_version, begun.schema.names, begun.facts) == (1, ["id"], read_facts(spark, path))
 
 
 def test_tables_of_catalogs_have_none(spark, path):
