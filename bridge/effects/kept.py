@@ -30,6 +30,10 @@ class TableVersion(NamedTuple):
     version: int
     entry: Entry | None
 
+    def by(self, column: str) -> TableVersion:
+        """The same version, of what is kept by a key's column: without a commit, another one may become the key."""
+        return self._replace(table_id=f"{self.table_id} {column}")
+
     def follows(self, other: TableVersion) -> bool:
         """Whether no other commit is between the two: Delta may have put one before ours."""
         return self.version == other.version + 1
@@ -42,7 +46,7 @@ class Kept(Generic[T]):
         most_bytes: Of all tables together; those that were used least recently are dropped.
 
     Attributes:
-        too_many: Ids of tables of which nothing is kept, because it would be too much.
+        too_many: Ids of tables of which nothing is kept, because it would be too much, or is not known.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -38,8 +38,6 @@ _EXACT: Final = (
 )
 """Settings that the values of changes and filters depend on."""
 
-_NO_NEWS_S: Final = 3_600.0
-
 _companions: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -191,11 +189,13 @@ def _watched(driver: Driver, session: SparkSession) -> Iterator[None]:
         yield
         return
 
+    told = set[str]()
+
     def look() -> float:
-        if (why := watch()) is None:
-            return LOOK_INTERVAL_S
-        get().error(why, hint="this command waits for ever: stop it, and run it again")
-        return _NO_NEWS_S
+        if (why := watch()) is not None and why not in told:
+            told.add(why)
+            get().error(why, hint="stop this command and run it again, unless the cluster is to give executors yet")
+        return LOOK_INTERVAL_S
 
     turns = Turns("watch", 0.0)
     turns.begin(look, LOOK_INTERVAL_S)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 _GREATEST_BYTES: Final = 100
 """What is kept of a table, about."""
 
-_MOST_FILES: Final = 1_000
-"""Of a table whose files' statistics are looked at."""
+_MOST_FILES: Final = 200
+"""Of a table whose files' statistics are looked at, after a commit of another kind: a call for each."""
 
 _LEAST: Final = -(1 << 63) - 1
 """Less than any key: of a table without rows."""
@@ -275,30 +275,30 @@ def _append_within(
     checked: Callable[[], DataFrame],
     kept: Kept[int],
 ) -> plan.Outcome | None:
-    """Append rows with a key of one integer in a transaction that is begun here, so that it knows the greatest one.
+    """Append rows with a key of one integer in a transaction that is begun here.
 
     Args:
         bounds: The least and the greatest of the rows' keys.
         checked: Returns the same rows in a query that fails if the target has one of the keys.
+        kept: The greatest keys of tables.
 
     Returns:
-        None, with nothing committed, if no transaction can be begun here, or the greatest key is not known.
+        None, with nothing committed, if no transaction can be begun here, or the target has other columns.
     """
+    column = keyed.key_names[0]
     if not transaction.can_begin(session, keyed.path):
         return None
     with transaction.transaction(session, keyed.path) as begun:
         if begun.read_version < 0 or not begun.takes(rows):
             return None
-        before, known = begun.read, _greatest(begun, keyed.key_names[0], kept)
-        if known is None:
-            return None
-        if bounds[0] > known:
+        before, known = begun.read, _greatest(begun, column, kept)
+        if known is not None and bounds[0] > known:
             begun.rely_on_all()
             made = begun.append(rows)
         else:
             made = begun.append(checked())
-    if made is not None and made.follows(before):
-        kept.put(made, max(known, bounds[1]), _GREATEST_BYTES)
+    if known is not None and made is not None and made.follows(before):
+        kept.put(made.by(column), max(known, bounds[1]), _GREATEST_BYTES)
     return plan.Outcome("left out" if made is None else "made")
 
 
@@ -307,7 +307,7 @@ def _greatest(begun: transaction.Transaction, name: str, kept: Kept[int]) -> int
 
     Delta has it of each data file. A file's deleted rows count, too.
     """
-    version = begun.read
+    version = begun.read.by(name)
     if (known := kept.get(version)) is not None or version.table_id in kept.too_many:
         return known
     files = begun.named_files
@@ -319,7 +319,7 @@ def _greatest(begun: transaction.Transaction, name: str, kept: Kept[int]) -> int
     in_file = begun.name_in_files(name)
     greatest = [stats.get("maxValues", {}).get(in_file) for stats in of_files if stats.get("numRecords") != 0]
     if not all(isinstance(value, int) for value in greatest):
-        kept.too_many.add(version.table_id)  # files without statistics stay so
+        kept.too_many.add(version.table_id)  # until the next start: files without statistics mostly stay
         return None
     return max(greatest, default=_LEAST)
 

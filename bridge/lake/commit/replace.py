@@ -19,7 +19,7 @@ import re
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
@@ -91,7 +91,8 @@ def replace_all(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, ke
 def _named_here(begun: Transaction, path: str) -> list[dict[str, Any]]:
     """The data files of a local table without deletion vectors, if the last commit names them all; else none."""
     files = begun.named_files or []
-    return files if local_folder(path) is not None and not any(file.get("deletionVector") for file in files) else []
+    elsewhere = any(file.get("deletionVector") or urlsplit(file["path"]).scheme for file in files)
+    return files if local_folder(path) is not None and not elsewhere else []
 
 
 def _table(session: SparkSession, begun: Transaction, path: str) -> DataFrame:
@@ -152,7 +153,7 @@ def _replace_kept(
 def _read_here(path: str, begun: Transaction, types: Mapping[str, pa.DataType]) -> pa.Table | None:
     """A table's rows in the columns' types, read without Spark; None if that cannot be, or there may be many."""
     files, names = _named_here(begun, path), [begun.name_in_files(name) for name in types]
-    parts = [columns_of(begun.folder, file, names, most_bytes=MOST_BYTES) for file in files]
+    parts = [columns_of(begun.folder, file, names, most=(MOST_ROWS, MOST_BYTES)) for file in files]
     schema = pa.schema(types)
     read = [part.rename_columns(list(types)) for part in parts if part is not None]
     if not read or len(read) < len(parts) or any(_types(part) != types for part in read):

@@ -43,7 +43,7 @@ def replace_at(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kep
     with transaction(session, keyed.path) as begun:
         if keys is None or begun.read_version < 0 or not begun.facts.vectors:
             return Outcome("refused")
-        before, places = begun.read, _known(begun, keyed, kept)
+        before, places = begun.read, _known(begun, keyed.key_names[0], kept)
         if places is None or not places.are_of(keys):
             return Outcome("refused")
         there, ended = places.holds(keys), effect.table["ended"].to_numpy()
@@ -68,19 +68,19 @@ def replace_at(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kep
             if None not in parts:
                 files = {n: made.files[places.files[n]] for n in touched}
                 after = places.after(keys[there], files, [part for part in parts if part is not None])
-                kept.put(made.version, after, after.nbytes)
+                kept.put(made.version.by(keyed.key_names[0]), after, after.nbytes)
     return Outcome("made", None if (there | begins).all() else before.version)
 
 
-def _known(begun: Transaction, keyed: KeyedTarget, kept: Kept[RowPlaces]) -> RowPlaces | None:
-    """The places of the version's rows, kept or read now; None if they are not to be had."""
-    version = begun.read
+def _known(begun: Transaction, column: str, kept: Kept[RowPlaces]) -> RowPlaces | None:
+    """The places of the version's rows by a column, kept or read now; None if they are not to be had."""
+    version = begun.read.by(column)
     if version.entry is None or version.table_id in kept.too_many:
         return None
     places = kept.get(version)
     if places is None and begun.facts.files > _MOST_FILES:
         return None
-    places = places or _places(begun, keyed)
+    places = places or _places(begun, column)
     if places is None or places.nbytes > MOST_BYTES:
         kept.too_many.add(version.table_id)
         return None
@@ -88,7 +88,7 @@ def _known(begun: Transaction, keyed: KeyedTarget, kept: Kept[RowPlaces]) -> Row
     return places
 
 
-def _places(begun: Transaction, keyed: KeyedTarget) -> RowPlaces | None:
+def _places(begun: Transaction, column: str) -> RowPlaces | None:
     """Read where the table's rows are; None if that is not known, or is too much to be kept."""
     files, rows = begun.files, 0
     for file in files:
@@ -96,7 +96,7 @@ def _places(begun: Transaction, keyed: KeyedTarget) -> RowPlaces | None:
         rows += stats.get("numRecords", MOST_BYTES)
     if rows * RowPlaces.LEAST_ROW_BYTES > MOST_BYTES:
         return None
-    parts = [_read(begun, file, keyed.key_names[0]) for file in files]
+    parts = [_read(begun, file, column) for file in files]
     return None if None in parts else RowPlaces.of([part for part in parts if part is not None])
 
 

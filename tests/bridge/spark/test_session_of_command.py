@@ -89,8 +89,11 @@ def test_a_command_whose_jobs_wait_says_so(tmp_path, calls, monkeypatch):
         assert looked.wait(10)
         assert looks == ["look"]
         more.set()
-        while not logged:
+        end_s = time.monotonic() + 10
+        while len(looks) < 5 and time.monotonic() < end_s:
             time.sleep(0.001)
+    count = len(looks)
     assert calls[-1] == "stopped"
-    assert [event["event"] for event in logged] == ["the cluster gives no executors"]
-    assert len(looks) == 3, "once it has said so, and after the command, it does not look again"
+    assert [event["event"] for event in logged] == ["the cluster gives no executors"], "once"
+    time.sleep(0.05)
+    assert len(looks) == count >= 5, "it ends with the command"

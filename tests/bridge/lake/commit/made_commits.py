@@ -59,7 +59,7 @@ class Commits:
 
     def __init__(self, spark: SparkSession, folder: Path, way: str, patch: pytest.MonkeyPatch) -> None:
         self.spark, self.way, self.carried = spark, way, list[Carried]()
-        self.known = KnownTables(Kept(1 << 20), Kept(1 << 20))
+        self.known = KnownTables(Kept(1 << 20), Kept(1 << 20), Kept(1 << 20))
         self._folder = folder
         of_way = {"by place": ReplaceAt, "by key": ReplaceWhere}
         planned, carried_out = plan.commits, execute._carried_out

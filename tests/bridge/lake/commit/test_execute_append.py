@@ -165,3 +165,15 @@ def test_random_keys_come_in_once(by, seed):
             there |= new
             top = max(top, *new)
     assert keys(by, made) == sorted(there)
+
+
+def test_another_column_may_become_the_key(by, looked):
+    """By an ALTER TABLE on the server, without a commit to the table."""
+    made = by.table([(1, "old", 500), (2, "old", 50)], key=BIGINT)
+    by.apply(changes(made, insert(3, "new", 7)))
+    by.apply(changes(made, insert(4, "new", 501), key=(2,)))
+    with pytest.raises(SPARK_ERRORS) as caught:
+        by.apply(changes(made, insert(9, "again", 50), key=(2,)))
+    assert conflict_of(caught.value) is not None
+    assert looked == [made.path]
+    assert keys(by, made) == [1, 2, 3, 4]

@@ -225,7 +225,9 @@ def test_kept_rows_are_read_once_and_only_while_the_table_has_their_version(by, 
     for number in range(3):
         by.apply(changes(made, update("a", "new", number), insert(f"d{number}", "n")))
     assert len(reads) == 1
-    by.known = KnownTables(Kept(1 << 20), Kept(1 << 20))  # as after a restart: the last commit names the files
+    by.known = KnownTables(
+        Kept(1 << 20), Kept(1 << 20), Kept(1 << 20)
+    )  # as after a restart: the last commit names the files
     by.apply(changes(made, update("d2", "m", 2)))
     assert len(reads) == 1
     spark.sql(f"UPDATE delta.`{made.path}` SET n = 7 WHERE `{NAMES[0]}` = 'b'").collect()

@@ -240,3 +240,14 @@ def test_what_cannot_be_read_here_is_left_to_spark(by, spark, damaged):
         by.apply(changes(made, update("a", "new")))
         assert by.content(made)[0] == ("a", "new", 0)
     assert by.carried[0].outcome.state == "refused"
+
+
+def test_another_column_may_become_the_key(by):
+    """By an ALTER TABLE on the server, without a commit to the table: the places are those of other keys then."""
+    made = by.table([(1, "old", 2), (2, "old", 1)], key=BIGINT)
+    by.apply(changes(made, update(1, "x", 2)))
+    by.apply(changes(made, update(2, "y", 1), key=(2,)))
+    assert by.content(made) == [(1, "x", 2), (2, "y", 1)]
+    by.apply(changes(made, update(1, "z", 2)))
+    assert by.content(made) == [(1, "z", 2), (2, "y", 1)]
+    by.went(*["made"] * 3)

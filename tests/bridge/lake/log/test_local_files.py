@@ -19,7 +19,7 @@ OF_SPARK = {b"org.apache.spark.version": b"4.2.0"}
 def written(folder, table, marks=OF_SPARK, **stats):
     """A data file, and its action in the log."""
     name = "part 1.parquet"
-    pq.write_table(table.replace_schema_metadata(marks), folder / name)
+    pq.write_table(table.replace_schema_metadata(marks), folder / name, compression="zstd")
     return {"path": "part%201.parquet", "stats": f'{{"numRecords": {stats.get("rows", len(table))}}}'}
 
 
@@ -55,10 +55,10 @@ def test_days_that_may_be_of_another_calendar_are_left_to_spark(tmp_path, marks,
         (2, ["a", "b"]),  # older than a column
     ],
 )
-@pytest.mark.parametrize("most_bytes", [None, 1 << 20])
-def test_a_file_that_is_not_as_expected_is_left_to_spark(tmp_path, rows, names, most_bytes):
+@pytest.mark.parametrize("most", [None, (5_000, 1 << 20)])
+def test_a_file_that_is_not_as_expected_is_left_to_spark(tmp_path, rows, names, most):
     add = written(tmp_path, pa.table({"a": [1, 2]}), rows=rows)
-    assert columns_of(tmp_path, add, names, most_bytes=most_bytes) is None
+    assert columns_of(tmp_path, add, names, most=most) is None
 
 
 def test_a_file_that_is_not_there_or_is_no_parquet_is_left_to_spark(tmp_path):
@@ -67,20 +67,20 @@ def test_a_file_that_is_not_there_or_is_no_parquet_is_left_to_spark(tmp_path):
     assert columns_of(tmp_path, {"path": "torn.parquet", "stats": '{"numRecords": 1}'}, ["a"]) is None
 
 
-@pytest.mark.parametrize("most_bytes", [None, 1 << 20])
-def test_a_damaged_page_is_left_to_spark(spark, tmp_path, most_bytes):
+@pytest.mark.parametrize("most", [None, (5_000, 1 << 20)])
+def test_a_damaged_page_is_left_to_spark(spark, tmp_path, most):
     """Spark's files have checksums of their pages, and Hadoop's beside them, which Spark looks at."""
     path = tmp_path / "table"
     spark.range(1_000).selectExpr("id", "uuid() AS u").coalesce(1).write.format("delta").save(str(path))
     actions = map(json.loads, entry_of(path / "_delta_log", 0).read_text().splitlines())
     (add,) = (action["add"] for action in actions if "add" in action)
-    whole = columns_of(path, add, ["id", "u"], most_bytes=most_bytes)
+    whole = columns_of(path, add, ["id", "u"], most=most)
     assert whole is not None
     file = path / add["path"]
     content = file.read_bytes()
     for at in range(20, len(content) - 8, len(content) // 40):
         file.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
-        assert columns_of(path, add, ["id", "u"], most_bytes=most_bytes) in (None, whole)  # statistics do not matter
+        assert columns_of(path, add, ["id", "u"], most=most) in (None, whole)  # statistics do not matter
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,7 @@ def test_a_damaged_page_is_left_to_spark(spark, tmp_path, most_bytes):
         (["x" * 100_000] * 1_000, 10),
         ([[7] * 100_000] * 1_000, 1),
         ([[["y" * 100] * 1_000]] * 1_000, 10),
+        (["z" * (128 << 20)], 0),
     ],
 )
 def test_a_small_file_with_one_large_value_for_many_rows_is_not_read_whole(tmp_path, many, few):
@@ -99,17 +100,18 @@ def test_a_small_file_with_one_large_value_for_many_rows_is_not_read_whole(tmp_p
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
     try:
-        assert columns_of(tmp_path, add, ["a"], most_bytes=2 << 20) is None
+        assert columns_of(tmp_path, add, ["a"], most=(5_000, 2 << 20)) is None
     finally:
         pa.set_memory_pool(before)
     assert pool.max_memory() < 64 << 20 < rows.nbytes
     add = written(tmp_path, rows.slice(0, few))
-    assert columns_of(tmp_path, add, ["a"], most_bytes=2 << 20) == rows.slice(0, few)
+    assert columns_of(tmp_path, add, ["a"], most=(5_000, 2 << 20)) == rows.slice(0, few)
 
 
 def test_many_rows_that_are_small_are_read(tmp_path):
     rows = pa.table({"a": range(5_000), "b": [f"a note {number} of some length" for number in range(5_000)]})
-    assert columns_of(tmp_path, written(tmp_path, rows), ["a", "b"], most_bytes=1 << 20) == rows
+    assert columns_of(tmp_path, written(tmp_path, rows), ["a", "b"], most=(5_000, 1 << 20)) == rows
+    assert columns_of(tmp_path, written(tmp_path, rows), ["a", "b"], most=(4_999, 1 << 20)) is None
 
 
 _DAY = dt.date(1, 1, 1)
@@ -142,8 +144,8 @@ def test_rows_of_each_type_are_those_that_spark_reads(spark, tmp_path):
     actions = map(json.loads, entry_of(path / "_delta_log", 0).read_text().splitlines())
     (add,) = (action["add"] for action in actions if "add" in action)
     theirs = frame.toArrow()
-    for most_bytes in (None, 1 << 20):
-        ours = columns_of(path, add, frame.columns, most_bytes=most_bytes)
+    for most in (None, (5_000, 1 << 20)):
+        ours = columns_of(path, add, frame.columns, most=most)
         assert ours is not None
         assert ours.cast(theirs.schema) == theirs
         assert ours.drop_columns(["list", "lists"]) == theirs.drop_columns(["list", "lists"])
