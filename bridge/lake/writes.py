@@ -40,7 +40,7 @@ _RECENT: Final = 100
 
 def append_rows(rows: DataFrame, path: str, options: Mapping[str, str] | None = None) -> None:
     """Add rows, under the table's column names, in one commit. A table that has vanished is not created again."""
-    if not _transacted(Transaction.append, rows, path, options or {}):
+    if not transacted(Transaction.append, rows, path, options or {}):
         rows.writeTo(sql_name(path)).options(**(options or {})).append()
 
 
@@ -58,7 +58,7 @@ def append_stamped(rows: DataFrame, path: str, stamps: Sequence[CommitStamp]) ->
     return fits
 
 
-def _transacted(
+def transacted(
     write: Callable[[Transaction, DataFrame], object], rows: DataFrame, path: str, options: Mapping[str, str]
 ) -> bool:
     """Write rows in a transaction that is begun here, if one can be, on a table that is there and has their columns."""
@@ -125,7 +125,7 @@ def _overwrite_keeping(rows: DataFrame, path: str, options: Mapping[str, str], l
         types, filled = location.read_table(rows.sparkSession, path).schema, location.filled_of(rows.sparkSession, path)
         nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
         rows = rows.withColumns(nulls)
-    if layout == NO_LAYOUT and _transacted(Transaction.overwrite, rows, path, options):
+    if layout == NO_LAYOUT and transacted(Transaction.overwrite, rows, path, options):
         return
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}
     _overwrite(rows, path, {**options, **condition})

@@ -249,6 +249,8 @@ def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: K
         if len(effects) <= writes.ONE_FILE_ROWS:
             rows = rows.coalesce(1)
 
+        keys = effects[f"match_{keyed.key[0]}"]
+
         def checked() -> DataFrame:
             wanted = source.select(*(F.col(f"match_{k}").alias(f"s_{k}") for k in keyed.key), "first")
             if plan.fits_broadcast(effects.select([f"match_{k}" for k in keyed.key])):
@@ -258,48 +260,22 @@ def append(session: SparkSession, effect: NetEffect, keyed: KeyedTarget, kept: K
             name = f"CASE first WHEN {INSERTED} THEN {literal(INSERT_EXISTS)} ELSE {literal(UPDATE_EXISTS)} END"
             return rows.unionByName(_in_the_way(target, wanted, keyed, name, rows.schema))
 
-        keys = effects[f"match_{keyed.key[0]}"]
-        if len(keyed.key) == 1 and pa.types.is_integer(keys.type):
-            outcome = _append_within(session, keyed, least_and_greatest(keys), rows, checked, kept)
-            if outcome is not None:
-                return outcome
-        writes.append_rows(checked(), keyed.path)
+        def append_knowing(begun: transaction.Transaction, rows: DataFrame) -> None:
+            """Append rows with a key of one integer; if these are greater than those there, none is looked for."""
+            before, (least, most), column = begun.read, least_and_greatest(keys), keyed.key_names[0]
+            known = _greatest(begun, column, kept)
+            if known is not None and least > known:
+                begun.rely_on_all()
+                made = begun.append(rows)
+            else:
+                made = begun.append(checked())
+            if known is not None and made is not None and made.follows(before):
+                kept.put(made.by(column), max(known, most), _GREATEST_BYTES)
+
+        of_one_integer = len(keyed.key) == 1 and pa.types.is_integer(keys.type)
+        if not (of_one_integer and writes.transacted(append_knowing, rows, keyed.path, {})):
+            writes.append_rows(checked(), keyed.path)
     return plan.Outcome("made")
-
-
-def _append_within(
-    session: SparkSession,
-    keyed: KeyedTarget,
-    bounds: tuple[int, int],
-    rows: DataFrame,
-    checked: Callable[[], DataFrame],
-    kept: Kept[int],
-) -> plan.Outcome | None:
-    """Append rows with a key of one integer in a transaction that is begun here.
-
-    Args:
-        bounds: The least and the greatest of the rows' keys.
-        checked: Returns the same rows in a query that fails if the target has one of the keys.
-        kept: The greatest keys of tables.
-
-    Returns:
-        None, with nothing committed, if no transaction can be begun here, or the target has other columns.
-    """
-    column = keyed.key_names[0]
-    if not transaction.can_begin(session, keyed.path):
-        return None
-    with transaction.transaction(session, keyed.path) as begun:
-        if begun.read_version < 0 or not begun.takes(rows):
-            return None
-        before, known = begun.read, _greatest(begun, column, kept)
-        if known is not None and bounds[0] > known:
-            begun.rely_on_all()
-            made = begun.append(rows)
-        else:
-            made = begun.append(checked())
-    if known is not None and made is not None and made.follows(before):
-        kept.put(made.by(column), max(known, bounds[1]), _GREATEST_BYTES)
-    return plan.Outcome("left out" if made is None else "made")
 
 
 def _greatest(begun: transaction.Transaction, name: str, kept: Kept[int]) -> int | None:

@@ -47,6 +47,11 @@ class Carried(NamedTuple):
     outcome: Outcome | None
 
 
+def nothing_known() -> KnownTables:
+    """What a writer that has just started knows of tables; not of those that other tests have used."""
+    return KnownTables(Kept(1 << 20), Kept(1 << 20), Kept(1 << 20))
+
+
 class Commits:
     """Commits go one way, if it may do.
 
@@ -59,7 +64,7 @@ class Commits:
 
     def __init__(self, spark: SparkSession, folder: Path, way: str, patch: pytest.MonkeyPatch) -> None:
         self.spark, self.way, self.carried = spark, way, list[Carried]()
-        self.known = KnownTables(Kept(1 << 20), Kept(1 << 20), Kept(1 << 20))
+        self.known = nothing_known()
         self._folder = folder
         of_way = {"by place": ReplaceAt, "by key": ReplaceWhere}
         planned, carried_out = plan.commits, execute._carried_out

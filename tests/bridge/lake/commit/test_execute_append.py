@@ -7,14 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pgbridge.bridge.effects.kept import Kept
 from pgbridge.bridge.lake import location, writes
 from pgbridge.bridge.lake.commit_errors import conflict_of
-from pgbridge.bridge.lake.table_facts import KnownTables
 from pgbridge.bridge.lake.transaction import Transaction
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_concurrent
 from pgbridge.bridge.spark.session import fork
-from tests.bridge.lake.commit.made_commits import BIGINT, NAMES, Commits, changes, delete, insert, update
+from tests.bridge.lake.commit.made_commits import BIGINT, NAMES, Commits, changes, delete, insert, nothing_known, update
 
 KEY = f"`{NAMES[0]}`"
 ROWS = [(number, "old", 0) for number in (1, 2, 5)]
@@ -22,10 +20,8 @@ ROWS = [(number, "old", 0) for number in (1, 2, 5)]
 
 @pytest.fixture
 def by(spark, tmp_path, monkeypatch):
-    """Commits that note in `looked` whether they read the table."""
-    commits = Commits(spark, tmp_path, "joined", monkeypatch)
-    commits.known = fresh()
-    return commits
+    """Commits; `looked` notes whether they read the table."""
+    return Commits(spark, tmp_path, "joined", monkeypatch)
 
 
 @pytest.fixture
@@ -40,10 +36,6 @@ def looked(monkeypatch):
     return paths
 
 
-def fresh():
-    return KnownTables(Kept(1 << 20), Kept(1 << 20), Kept(1 << 20))
-
-
 def keys(by, made):
     return [row[0] for row in by.content(made)]
 
@@ -52,7 +44,7 @@ def test_keys_of_a_sequence_are_not_looked_for(by, looked):
     made = by.table(ROWS, key=BIGINT, files=3)
     for number in range(3):
         by.apply(changes(made, insert(10 + 2 * number, "new"), insert(11 + 2 * number, "new")))
-    by.known = fresh()  # as after a restart
+    by.known = nothing_known()  # as after a restart
     by.apply(changes(made, insert(100, "new")))
     by.apply(changes(made, insert(101, "new")))
     assert looked == []
@@ -150,7 +142,7 @@ def test_random_keys_come_in_once(by, seed):
     made, there, top = by.table(ROWS, key=BIGINT), {1, 2, 5}, 5
     for _ in range(12):
         if chance.random() < 0.2:
-            by.known = fresh()
+            by.known = nothing_known()
         if chance.random() < 0.2:
             by.spark.sql(f"INSERT INTO delta.`{made.path}` VALUES ({top + 3}, 'theirs', 1)").collect()
             there.add(top + 3)

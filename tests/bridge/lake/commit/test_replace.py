@@ -9,17 +9,26 @@ from typing import Any
 import pytest
 
 from pgbridge.bridge.effects import kept_rows
-from pgbridge.bridge.effects.kept import Kept
 from pgbridge.bridge.lake import location, transaction
 from pgbridge.bridge.lake.commit import replace as replacing
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
 from pgbridge.bridge.lake.table import table_version
-from pgbridge.bridge.lake.table_facts import KnownTables, read_facts
+from pgbridge.bridge.lake.table_facts import read_facts
 from pgbridge.bridge.lake.transaction import Transaction
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_concurrent
 from pgbridge.bridge.spark.session import fork
 from pgbridge.protocol.lsn import Lsn
-from tests.bridge.lake.commit.made_commits import NAMES, ROWS, Commits, changes, delete, insert, move, update
+from tests.bridge.lake.commit.made_commits import (
+    NAMES,
+    ROWS,
+    Commits,
+    changes,
+    delete,
+    insert,
+    move,
+    nothing_known,
+    update,
+)
 
 
 @pytest.fixture
@@ -225,9 +234,7 @@ def test_kept_rows_are_read_once_and_only_while_the_table_has_their_version(by, 
     for number in range(3):
         by.apply(changes(made, update("a", "new", number), insert(f"d{number}", "n")))
     assert len(reads) == 1
-    by.known = KnownTables(
-        Kept(1 << 20), Kept(1 << 20), Kept(1 << 20)
-    )  # as after a restart: the last commit names the files
+    by.known = nothing_known()  # as after a restart: the last commit names the files
     by.apply(changes(made, update("d2", "m", 2)))
     assert len(reads) == 1
     spark.sql(f"UPDATE delta.`{made.path}` SET n = 7 WHERE `{NAMES[0]}` = 'b'").collect()
