@@ -174,6 +174,7 @@ class TransactionAssembler:
 
     def _begin(self, begin: m.Begin) -> None:
         self.open = Transaction(begin.xid, begin.final_lsn, begin.commit_time_us)
+        self._settle(self.open)  # by what holds now: it may announce others itself, between its rows
 
     def _commit(self, commit: m.Commit) -> Transaction:
         transaction = self._opened()
@@ -185,7 +186,7 @@ class TransactionAssembler:
             )
         self.open = None
         transaction.end_lsn = commit.end_lsn
-        return self._hand_over(transaction)
+        return transaction
 
     def _begin_prepare(self, begin: m.BeginPrepare) -> None:
         transaction = Transaction(begin.xid, begin.prepare_lsn, begin.prepare_time_us, begin.end_lsn, gid=begin.gid)
@@ -222,11 +223,11 @@ class TransactionAssembler:
         transaction = self._streamed(commit)
         transaction.commit_lsn, transaction.end_lsn = commit.commit_lsn, commit.end_lsn
         transaction.commit_time_us = commit.commit_time_us
-        handed_over = self._hand_over(transaction)
+        self._settle(transaction)
         self._relations.promote(commit.xid)
         # A definition announced outside of this transaction may be newer than the one that it carries.
         self._unsettled.update(self._announced.pop(commit.xid, ()))
-        return handed_over
+        return transaction
 
     def _stream_abort(self, abort: m.StreamAbort) -> Transaction | None:
         transaction = self.streamed.get(abort.xid)
@@ -278,10 +279,10 @@ class TransactionAssembler:
             end_lsn=commit.end_lsn,
             commit_time_us=commit.commit_time_us,
         )
-        handed_over = self._hand_over(transaction)
+        self._settle(transaction)
         # It carries definitions that may be older than the session's.
         self._unsettled.update(relation.relation_id for relation in self._relations.session())
-        return handed_over
+        return transaction
 
     def _rollback_prepared(self, rollback: m.RollbackPrepared) -> Transaction | None:
         prepared = self.prepared.get(rollback.gid)
@@ -323,11 +324,10 @@ class TransactionAssembler:
         assert self.open is not None  # noqa: S101 - TRANSITIONS: the message comes only while one is open
         return self.open
 
-    def _hand_over(self, transaction: Transaction) -> Transaction:
-        """Return a committed transaction, with the definitions that must be known before its own."""
+    def _settle(self, transaction: Transaction) -> None:
+        """Give a transaction, the next one to be handed over, the definitions that must be known before its own."""
         if self._unsettled:
             known = (self._relations.find(relation_id) for relation_id in self._unsettled)
             settled = tuple(relation for relation in known if relation is not None)
             transaction.relations = settled + transaction.relations
             self._unsettled.clear()
-        return transaction

@@ -67,8 +67,10 @@ class Server:
             self.send(m.BeginPrepare(Lsn(lsn), Lsn(lsn), 0, xid, gid))
         else:
             self.send(m.Begin(Lsn(lsn), 0, xid))
-        for _ in range(self.rng.randint(0, 3)):
+        for _ in range(self.rng.randint(0, 4)):
             self.change()
+            if self.rng.random() < 0.3:
+                self.alter()  # within the transaction
         self.send(m.Prepare(0, Lsn(lsn), Lsn(lsn), 0, xid, gid) if gid else m.Commit(0, Lsn(lsn), Lsn(lsn), 0))
         if gid:
             self.gids[gid] = xid
@@ -84,6 +86,8 @@ class Server:
             if self.rng.random() < 0.3:
                 self.subxids[top].append(self.new("next_xid"))
             self.change(self.subxids[top][-1], top)
+            if self.rng.random() < 0.2:
+                self.alter()
         self.send(m.StreamStop())
 
     def end_streamed(self) -> None:
