@@ -36,11 +36,15 @@ _COLUMNS: Final = {
     "removed": ("subscription", "namespace", "name", "path"),
     "known_type": ("subscription", "oid", "info"),
     "timeline": ("subscription", "timeline", "begin_lsn"),
-    "refresh": ("subscription", "namespace", "name", "copy_data", "unpublished"),
+    "refresh": ("subscription", "namespace", "name", "copy_data", "unpublished", "joins"),
     "copied_range": ("subscription", "namespace", "name", "number", "key_column", "lower", "upper", "source", "lsn"),
 }
 """What of the catalog is in the document. A table's position is in its log, and changes with each batch. Columns that
 came later are the last ones: an earlier version's document lacks them."""
+
+_IN_EARLIER: Final = {"joins": 1}
+"""What columns that came later have in an earlier version's document; NULL if nothing is said. Nobody knows whether an
+operator asked for a table by its name: so no copy replaces rows that the Delta table of a new one has."""
 
 _OWNER: Final = "substr({row}.{name}, 1, instr({row}.{name} || ':', ':') - 1)"
 """The subscription of a row that may be its tablesync worker's."""
@@ -115,7 +119,8 @@ def due(catalog: Transactions, subscription: str, boot_id: str) -> Due | None:
 
 def _rows(catalog: Transactions, table: str, names: tuple[str, str]) -> list[list[Any]]:
     columns = ["iif(state = 's', 'r', state)" if name == "state" else name for name in _COLUMNS[table]]
-    order = ", ".join(map(str, range(1, len(columns) + 1)))
+    # requests in their order, which is that of their numbers; a recovery numbers them anew
+    order = "id" if table == "refresh" else ", ".join(map(str, range(1, len(columns) + 1)))
     finished = " AND lsn IS NOT NULL AND files IS NULL" if table == _OF_UNFINISHED_COPY else ""
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {_COLUMNS[table][0]} IN (?, ?){finished} ORDER BY {order}"
     return [list(row) for row in catalog.rows(sql, *names)]
@@ -231,7 +236,7 @@ class Manifest:
 
 def _filled(table: str, row: Sequence[Any]) -> list[Any]:
     """A row with the columns that an earlier version did not have."""
-    return [*row, *[None] * (len(_COLUMNS[table]) - len(row))]
+    return [*row, *map(_IN_EARLIER.get, _COLUMNS[table][len(row) :])]
 
 
 def put_back(

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pgbridge.bridge.apply.published import Published
-from pgbridge.bridge.catalog import catalog_rows, lock, maintenance
+from pgbridge.bridge.catalog import catalog_rows, held, lock, maintenance
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.receive.filter_server import FilterServer
@@ -169,8 +169,10 @@ def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) 
 
 
 def _check_finished(catalog: Catalog, name: str) -> None:
-    for what, standing in (("a batch", catalog.batch(name)), ("an OPTIMIZE", maintenance.standing(catalog, name))):
-        if standing is not None:
+    # a table that is ahead may still be taken back, and the repair with it
+    batch = catalog.batch(name) or held.ahead_of_origin(catalog, name)
+    for what, standing in (("a batch", batch), ("an OPTIMIZE", maintenance.standing(catalog, name))):
+        if standing:
             raise errors.StateError(
                 f'subscription "{name}" has {what} that was begun and not finished',
                 hint="run the daemon until that is finished or undone, stop it, and repeat the command",

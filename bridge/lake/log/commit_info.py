@@ -80,8 +80,10 @@ class Commit:
     ) -> Commit:
         mark, parameters = _mark(user_metadata), given or {}
         origin, start_lsn, end_lsn = mark.get("origin", ""), mark.get("start_lsn", ""), mark.get("end_lsn", "")
-        # earlier versions marked an undo by another word, and what keeps a late commit out by a batch of no length
-        given_up = mark.get("given_up") or mark.get("undone") or (start_lsn == end_lsn and not origin.endswith("/copy"))
+        # earlier versions marked an undo by another word, and what keeps a late commit out by a batch of no length;
+        # what a command writes has none either
+        no_length = start_lsn == end_lsn and origin.rpartition("/")[2].isdigit()
+        given_up = mark.get("given_up") or mark.get("undone") or no_length
         restored = str(parameters.get("version") if operation == "RESTORE" else mark.get("stands_on"))
         retention = str(parameters.get("specifiedRetentionMillis", parameters.get("defaultRetentionMillis")))
         return cls(

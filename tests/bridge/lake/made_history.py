@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.history import History
+from pgbridge.bridge.lake.log.stamp import CommitStamp
+from pgbridge.protocol.lsn import Lsn
 
 FAMILY = "pgbridge/1/sub/inc/"
 ME = f"{FAMILY}3"
@@ -16,6 +18,12 @@ BEYOND = 0x10
 def mine(lsn, app_id=ME, *, part=False):
     """A commit of a batch up to there, or of a part of it."""
     return SimpleNamespace(operation="MERGE", origin=app_id, end_lsn=f"0/{lsn:X}", restored=None, part=part)
+
+
+def by_command(lsn, command="replay"):
+    """A commit of `pgbridge replay` or `verify --repair`, with the stamp that they have."""
+    stamp = CommitStamp(f"{FAMILY}{command}-0-{lsn:X}.1", Lsn(lsn), Lsn(lsn))
+    return SimpleNamespace(operation="MERGE", stamp=stamp)
 
 
 def theirs(operation="WRITE", restored=None):
@@ -35,6 +43,8 @@ def fence(lsn=0x20, app_id=ME):
 
 
 def commit_of(version, made):
+    if stamp := getattr(made, "stamp", None):
+        return Commit.of_log(version, {"operation": made.operation, "userMetadata": stamp.user_metadata})
     given_up, part = getattr(made, "given_up", False), getattr(made, "part", False)
     return Commit(version, made.operation, made.origin, made.end_lsn, made.restored, part=part, given_up=given_up)
 

@@ -53,6 +53,10 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
         catalog.begin_batch("shop", BatchIntent(Lsn(0x20), Lsn(0x30)))
         with pytest.raises(StateError, match="a batch that was begun and not finished"):
             command.collect(config, [SHOP], repaired=True, started=spark)
+        catalog.finish_batch("shop", Lsn(0x30))
+        catalog.put_rel("shop", RelRow("public", "t", "r", Lsn(1), "/t", position=Lsn(0x40)))
+        with pytest.raises(StateError, match="a batch that was begun and not finished"):
+            command.collect(config, [SHOP], repaired=True, started=spark)
 
 
 def not_started(*_):

@@ -15,6 +15,7 @@ from tests.bridge.lake.made_history import (
     ME,
     UPKEEP,
     back_to,
+    by_command,
     fence,
     history,
     mine,
@@ -40,7 +41,7 @@ from tests.bridge.lake.made_history import (
         ((mine(0x20), back_to(1), back_to(2)), 2),
         ((mine(0x20), theirs(), back_to(3)), 2),
         # a replayed transaction, and other subscriptions, say nothing of it
-        ((mine(0x20, f"{FAMILY}replay-0-15.0"),), 1),
+        ((by_command(0x20),), 1),
         ((mine(0x20, "pgbridge/1/other/inc/0"), mine(0x20, "pgbridge/1/subs/inc/0")), 1),
         ((mine(0x5, COPY_ID),), 2),  # copied afresh, of a server that went back
     ],
@@ -132,7 +133,7 @@ COPY = mine(0x10, COPY_ID)
         ((COPY, mine(0x30), back_to(0, ME), mine(0x20, ME[:-1] + "4"), mine(0x30, ME[:-1] + "4")), (2, 3, 3, 4)),
         ((COPY, mine(0x30), back_to(0, ME)), (2, 2, 2, 2)),
         # a replayed transaction's own LSN says nothing of the others
-        ((COPY, mine(0x20), mine(0x15, "pgbridge/1/sub/inc/replay-0-15.0"), mine(0x30)), (0, 2, 2, 3)),
+        ((COPY, mine(0x20), by_command(0x15), mine(0x30)), (0, 2, 2, 3)),
         # copied afresh: before the second copy the first one counts
         ((COPY, mine(0x20), mine(0x25, "pgbridge/1/sub:sync/inc/copy"), mine(0x30)), (0, 1, 2, 3)),
         ((theirs("CREATE TABLE"), mine(0x20)), (0, 1, 1, 1)),  # without a copy

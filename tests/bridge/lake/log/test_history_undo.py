@@ -15,6 +15,7 @@ from tests.bridge.lake.made_history import (
     ME,
     UPKEEP,
     back_to,
+    by_command,
     fence,
     history,
     mine,
@@ -109,12 +110,13 @@ def test_what_others_wrote_after_it_is_not_lost(after, first, other, operation):
         assert history(*BEFORE, *after, back_to(1), *again)[0].first_beyond(BEYOND) is None
 
 
-def test_what_was_replayed_by_hand_after_it_is_not_lost_either():
+@pytest.mark.parametrize("command", ["replay", "repair"])
+def test_what_a_command_wrote_after_it_is_not_lost_either(command):
     """It says nothing of the batches before it, and does not come again by itself."""
-    replayed = mine(0x15, f"{FAMILY}replay-0-15.0")
+    written = by_command(0x15, command)
     with pytest.raises(TargetError, match=r"version 2 cannot be undone"):
-        history(*BEFORE, mine(0x20), replayed)[0].first_beyond(BEYOND)
-    assert history(*BEFORE, replayed, mine(0x20))[0].first_beyond(BEYOND) == 3
+        history(*BEFORE, mine(0x20), written)[0].first_beyond(BEYOND)
+    assert history(*BEFORE, written, mine(0x20))[0].first_beyond(BEYOND) == 3
 
 
 # --- an undo that came across another writer --------------------------------------------------------------------------
