@@ -385,6 +385,8 @@ class Analysis:
             raise Refused("syntax error", node.at)
         left, right = (self._typed(argument) for argument in node.arguments)
         equal = self._operate("=", (left, right), node.at)
-        value = self._coerced(left, equal.arguments[0].type, node.at) if left.type == UNKNOWN else left
+        # the value is the first argument as the operator gets it: transformAExprNullIf
+        signature = self._operator("=", (left.type, right.type), node.at)
+        value, _ = self._passed(signature, (left, right), node.at)
         apply = lambda value, same: F.when(F.coalesce(~same, F.lit(True)), value)  # noqa: E731
         return self._same((value,), apply, node.at, (value, equal))

@@ -139,6 +139,13 @@ class Transaction:
         """Number of transactions that end at or before `lsn`."""
         return int(self.end_lsn <= lsn)
 
+    def committing_before(self, lsn: Lsn) -> int:
+        """Number of transactions that a stream from `lsn` on would not have (`SnapBuildXactNeedsSkip`).
+
+        The record that ends a transaction begins before it; its end may be behind it.
+        """
+        return int(self.commit_lsn < lsn)
+
     @property
     def n_rows(self) -> int:
         """Number of row messages to apply, with those of aborted subtransactions; 0 if it did not commit."""
@@ -262,6 +269,10 @@ class TransactionRun:
     def ending_by(self, lsn: Lsn) -> int:
         """Number of transactions that end at or before `lsn`."""
         return int(np.searchsorted(self.end_lsns, np.uint64(lsn), side="right"))
+
+    def committing_before(self, lsn: Lsn) -> int:
+        """As that of a transaction."""
+        return int(np.searchsorted(self.commit_lsns, np.uint64(lsn)))
 
 
 Item = Transaction | TransactionRun

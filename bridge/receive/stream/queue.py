@@ -126,7 +126,8 @@ class TransactionQueue:
         """The next transactions up to `end_lsn`, for a batch whose boundaries are already recorded.
 
         Args:
-            end_lsn: The batch's end.
+            end_lsn: The batch's end: any LSN, also one within a record. A transaction is before it as for the server,
+                whose stream may begin there the next time.
             passed_lsn: Returns the LSN up to which everything has been put.
             limits: How many to take at once: they are taken when one of these is reached, or when the last has come.
             timeout_s: How long to wait for transactions that are missing.
@@ -148,7 +149,7 @@ class TransactionQueue:
                 raise self._failure
             taken = self._pop(limits, end_lsn)
             first = self._transactions[0][0] if self._transactions else None
-            return taken, complete and not (first is not None and first.ending_by(end_lsn))
+            return taken, complete and not (first is not None and first.committing_before(end_lsn))
 
     def _full(self, limits: BatchLimits) -> bool:
         """Whether a batch is complete, or the queue takes no more before one is taken."""
@@ -156,14 +157,14 @@ class TransactionQueue:
         return enough or self._memory_bytes >= self._max_bytes
 
     def _pop(self, limits: BatchLimits, end_lsn: Lsn | None = None) -> list[Item]:
-        """Remove transactions up to the first that reaches a limit, and none that ends after `end_lsn`."""
+        """Remove transactions up to the first that reaches a limit, and none that a stream from `end_lsn` on has."""
         taken: list[Item] = []
         rows = size = 0
         while self._transactions and rows < limits.max_rows and size < limits.max_bytes:
             first = self._transactions[0][0]
             count = first.reaching(limits.max_rows - rows, limits.max_bytes - size)
             if end_lsn is not None:
-                count = min(count, first.ending_by(end_lsn))
+                count = min(count, first.committing_before(end_lsn))
             if not count:
                 break
             transaction = self._popleft(count)

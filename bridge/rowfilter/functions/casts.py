@@ -131,8 +131,13 @@ def _day_of(timestamp: Column) -> Column:
 
 
 def _float_to_integer(target: str) -> typed.Apply:
-    # rint rounds half to even; a value out of range and NaN raise an error
-    return lambda value: F.rint(value.cast("double")).cast(typed.SPARK_TYPES[target])
+    def apply(value: Column) -> Column:
+        # rint rounds half to even; a value out of range and NaN raise an error, but for 2^63: its bound is a double
+        rounded = F.rint(value.cast("double"))
+        too_large = F.when(rounded == F.lit(2.0**63), typed.failure("bigint out of range"))
+        return (too_large.otherwise(rounded) if target == "int8" else rounded).cast(typed.SPARK_TYPES[target])
+
+    return apply
 
 
 _CASTS: Final[dict[tuple[str, str], Callable[[Column], Column]]] = {

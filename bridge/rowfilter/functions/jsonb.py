@@ -149,5 +149,6 @@ def _is(value: Column, wanted: Any) -> Column:
         return _contains(value, wanted)
     if isinstance(wanted, Decimal):
         number = numbers.canonical(F.substring(value, 2, 1 << 30))
-        return value.startswith("x") & (number == numbers.canonical(F.lit(format(wanted, "f"))))
+        # numeric has no negative zero
+        return value.startswith("x") & (number == numbers.canonical(F.lit(format(wanted or Decimal(0), "f"))))
     return value == (f"s{wanted}" if isinstance(wanted, str) else f"x{json.dumps(wanted)}")

@@ -90,7 +90,10 @@ def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
     else:
         scale = max(left_digits.scale, right_digits.scale)
         whole = max(left_digits.precision - left_digits.scale, right_digits.precision - right_digits.scale)
-        digits = Digits(whole + scale + (0 if name == "%" else 1), scale)
+        # Spark gives a sum one digit more than its operands have; beyond 38 it would round away the last decimal
+        alike = Digits(whole + scale, scale)
+        digits = alike if name == "%" else Digits(whole + scale + 1, scale)
+        left, right = (as_decimal(node, alike) if node.digits != alike else node for node in sides)
     # Spark gives a product one digit more than it can have, and rounds it beyond 38
     if digits.precision + (name == "*") > typed.MAX_DIGITS:
         raise Refused("the result may have more than 38 digits", at)
@@ -100,8 +103,6 @@ def arithmetic(name: str, sides: tuple[Typed, ...], at: int) -> Typed:
         result = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "%": lambda: a % b}[name]()
         return result.cast(type_)
 
-    if name != "*":
-        left, right = (as_decimal(node, digits) if node.digits != digits else node for node in (left, right))
     return Typed("numeric", at, apply, (left, right), digits)
 
 
@@ -210,7 +211,8 @@ def _checked_float(name: str, type_: str) -> Apply:
         if name == "/":
             # NaN / 0 is NaN; Spark would raise an error
             divided = F.when(b != 0, (a / b).cast(type_)).when(F.isnan(a), a)
-            result = F.when((b == 0) & ~F.isnan(a), failure("division by zero")).otherwise(divided)
+            # NULL / 0 is NULL, but for Spark NULL is no NaN
+            result = F.when((b == 0) & a.isNotNull() & ~F.isnan(a), failure("division by zero")).otherwise(divided)
             lost = (result == 0) & (a != 0) & ~_infinite(b)
         else:
             result = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}[name]()

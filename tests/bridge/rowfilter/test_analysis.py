@@ -48,6 +48,8 @@ FILTERS = [
     "nullif(i4, 1) is null",
     "nullif(t, '') is null",
     "nullif(i4, 1.0) = 7",
+    "nullif(c, t) LIKE 'ab%'",
+    "nullif(c, t) || '.' = 'abc.'",
     "greatest(i4, j4) > 5",
     "least(i4, j4, null) < 0",
     "greatest(d, 0.5) = 'NaN'",

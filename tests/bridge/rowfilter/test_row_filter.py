@@ -36,6 +36,7 @@ RAISING = [
     ("d * 0.1 > 1", "value out of range: underflow"),
     ("i8::int > 0", "integer out of range"),
     ("d::bigint = 1", "bigint out of range"),
+    ("CASE WHEN e = 1 THEN (e + 9223372036854775807)::bigint = 1 END", "bigint out of range"),
     ("d::real > 1", "value out of range"),
     ("n::smallint = 1", "smallint out of range"),
     ("n::numeric(5,2) > 1", "numeric field overflow"),

@@ -121,6 +121,26 @@ def test_bytes_limit_a_batch_and_none_is_empty(source):
     assert len(sizes) <= 3
 
 
+def test_a_batch_that_ends_within_a_commit_record_has_its_transaction(source):
+    """A limit of bytes ends a batch anywhere; the server leaves out what commits before where a stream begins."""
+    for number in range(3):
+        source.publisher.execute(f"INSERT INTO orders VALUES ({number}, 'a', 1)")
+    reader = source.reader()
+    start = reader.initialOffset()
+    end = planned(reader, start)
+    _, commit_lsn, _ = (row["commit_lsn"] for row in rows_of(reader, start, end))
+    reader.stop()
+    for within in (0, 1, 8, 47):
+        middle = {**end, "lsn": str(Lsn(commit_lsn + within))}
+        again = source.reader()
+        parts = [
+            [r["public.orders"]["new"]["id"] for r in rows_of(again, *part)]
+            for part in ((start, middle), (middle, end))
+        ]
+        assert parts == ([[0, 1], [2]] if within else [[0], [1, 2]])
+        again.stop()
+
+
 def test_a_large_batch_is_read_from_the_slot(source):
     """More than memory holds: the planner lets go of the slot, and a task reads it, spooled where it has to be."""
     source.publisher.execute("INSERT INTO orders SELECT i, repeat('x', 30000), 1 FROM generate_series(1, 2300) i")

@@ -18,7 +18,7 @@ from pyspark.sql import Column, functions as F
 from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, UPDATE
-from pgbridge.bridge.lake.changes.verdicts import AnyOf, EntryFilterCompiler, SparkVerdicts, exact
+from pgbridge.bridge.lake.changes.verdicts import _SETTINGS, AnyOf, EntryFilterCompiler, SparkVerdicts, exact
 from pgbridge.bridge.lake.schema import spark_type
 from pgbridge.bridge.publication.definitions import parse
 from pgbridge.bridge.publication.routing import Routing
@@ -27,6 +27,7 @@ from pgbridge.bridge.receive.publications import read_relations
 from pgbridge.bridge.receive.publisher import Publisher as Server
 from pgbridge.bridge.rowfilter.row_filter import FilterColumn, RowFilterError, translate
 from pgbridge.bridge.rowfilter.server_filter import VerdictError
+from pgbridge.bridge.spark.session import companion, fork
 from pgbridge.protocol.values.types import resolve
 from tests.bridge.publication.server_publications import routing
 
@@ -204,6 +205,19 @@ def test_the_first_row_with_an_error_is_told(spark):
     assert (raised.value.row, raised.value.column) == (41, None)
     only = RowFilters(delete=filters_of("1 / n = 1").delete)
     assert np.all(SparkVerdicts(spark).passes(only, decoded(*rows[41:]), {"n": 1}))
+
+
+def test_an_and_protects_what_is_behind_it_in_compiled_code_too(spark):
+    """Also what is written twice there: common parts would be computed first."""
+    session = fork(spark)
+    compiling = companion(session, "verdicts", _SETTINGS)
+    compiling.conf.set("spark.sql.codegen.wholeStage", "true")  # the tests' Spark compiles nothing
+    compiling.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
+    compiling.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")  # as for many rows
+    rows = decoded((INSERT, "-", 0), (INSERT, "-", 5))
+    for behind in ("10 / n BETWEEN 1 AND 3", "10.0::float8 / n > 0.5", "CASE WHEN n > 0 THEN 9 / n + 9 / n > 1 END"):
+        passed = SparkVerdicts(session).passes(filters_of(f"n <> 0 AND {behind}"), rows, {"n": 1})[1]
+        assert passed.tolist() == [False, True], behind
 
 
 def test_what_a_filter_cannot_see_is_an_error_when_it_looks(spark):

@@ -296,6 +296,14 @@ def test_take_until_takes_up_to_the_end():
     assert numbers(queue.take(AT_ONCE, 0)) == [3]
 
 
+@pytest.mark.parametrize("in_run", [False, True])
+def test_take_until_goes_by_where_a_commit_begins(in_run):
+    """As the server does: a stream from the end on would not have the second one, whose record is from 192 to 200."""
+    queue = queue_of(*([run(1, 1, 1, 1)] if in_run else map(transaction, (1, 2, 3))))
+    for end, expected in ((192, [1]), (193, [2]), (200, []), (300, [3])):
+        assert taken(queue.take_until(Lsn(end), lambda: Lsn(300), NO_LIMITS, 0)) == (expected, True)
+
+
 def test_take_until_waits_for_the_rest():
     """The stream is not there yet: nothing is taken, and what was put stays in its place."""
     queue = queue_of(transaction(1))

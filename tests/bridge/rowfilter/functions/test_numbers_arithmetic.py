@@ -23,6 +23,15 @@ FILTERS = [
     "n * 2 = 5",
     "n - n = 0",
     "n % 2 = 1",
+    "p + p > 0",
+    "p - p <> 0",
+    "p + 0.0000000001 = p - 1",
+    "q + q + q > 0",
+    "q - i4 = 0",
+    "q % 1 > 0",
+    "CASE WHEN d IS NULL OR e <> 0 THEN d / e > 1 END",
+    "e <> 0 AND d / e BETWEEN 1 AND 3",
+    "CASE WHEN j4 > 0 THEN i4 / nullif(j4, 3::float8) > 1.5 END",
     "- n > 1",
     "+ n > 1",
     "day - date '2020-01-01' > 30",
@@ -39,6 +48,10 @@ FILTERS = [
 REFUSED = [
     ("i4 + 'a' = 1", 'invalid input syntax for type integer: "a"'),
     ("n / 2 = 1", "the operator / on numeric values is not translated: the scale of its result depends on them"),
+    (
+        "i4 / nullif(j4, 2.5) > 1",
+        "the operator / on numeric values is not translated: the scale of its result depends on them",
+    ),
     ("u + 1 = 2", "arithmetic on numeric values without a precision (of at most 38 digits) is not translated"),
     (
         "ts + interval '1 month' > '2020-01-01'",
