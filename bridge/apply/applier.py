@@ -304,7 +304,10 @@ class Applier:
                 hint = remedies.of_conflict(sql_name(changes.target.path), conflict.columns, conflict.values)
                 raise errors.ApplyError(str(conflict), replace(context, command=command), hint=hint) from error
             if changes.commits:
-                check_committed(self._spark, changes.target.path, stamp)
+                rels = self._catalog.rels(self._subscription, path=changes.target.path)
+                followed = rels[0] if rels else None
+                owner = catalog_rows.owner_of(self._subscription)
+                check_committed(self._spark, changes.target.path, stamp, followed, owner)
             faults.reach("table_committed")
 
     def _messages(self, batch: Batch, append: Callable[[], None]) -> None:

@@ -446,12 +446,13 @@ class Catalog:
 
     # --- tables ------------------------------------------------------------------------------------------------
 
-    def rels(self, *owners: str) -> list[RelRow]:
-        """All tables of a subscription, or of these, ordered by name."""
+    def rels(self, *owners: str, path: str | None = None) -> list[RelRow]:
+        """All tables of a subscription, or of these, ordered by name; with a path, the one that is there."""
         rows = self.rows(
             f"SELECT {REL_COLUMNS} FROM subscription_rel WHERE subscription IN ({', '.join('?' * len(owners))}) "
-            "ORDER BY namespace, name",
+            "AND path = coalesce(?, path) ORDER BY namespace, name",
             *owners,
+            path,
         )
         return [
             RelRow(space, name, state, Lsn(lsn), path, relid, Lsn(position), line, why, since_s, Lsn(first_lsn), shape)

@@ -15,7 +15,9 @@ from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.lake.log.local_log import entry_of, info_of, latest_version, log_of
 from pgbridge.bridge.lake.transaction import has_just_committed
+from pgbridge.bridge.runtime import remedies
 from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.targets.location import sql_name
 from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
+    from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
     from pgbridge.bridge.lake.log.stamp import CommitStamp
 
 _LOOKED_AT = 4
@@ -90,21 +92,31 @@ def has_committed(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> 
     return latest is not None and latest.end_lsn == str(end_lsn)
 
 
-def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
+def check_committed(
+    spark: SparkSession, path: str, stamp: CommitStamp, followed: RelRow | None = None, owner: str = ""
+) -> None:
     """Check that a table has the commit that was just made: Delta leaves one out, and says nothing, by its stamp.
+
+    Args:
+        followed: What the catalog has of a table that follows the stream: before the commit it had that position.
+        owner: The subscription's own name.
 
     Raises:
         TargetError: It has been left out; or it is on top of an undo of another state directory, which has reverted
-            commits of this one.
+            commits of this one; or on top of a RESTORE by hand, which has taken back what was durable.
     """
     if not stamp.after_recovery and has_just_committed(spark, path, stamp):
         return
     # as in `has_committed`, each commit may cost three requests
-    history = history_of(spark, path, 2 if stamp.after_recovery else 1)
+    history = history_of(spark, path, 2)
     latest = history.latest_of(stamp.txn_app_id)
-    if latest is not None and latest.end_lsn == str(stamp.end_lsn):
+    is_part = stamp.alters or stamp.part is not None  # an earlier one of the batch is not this one
+    if latest is not None and (latest.end_lsn, latest.part) == (str(stamp.end_lsn), is_part):
         if stamp.after_recovery:
             history.check_not_reverted(latest)
+        before = None if followed is None or not followed.position else history.position_before(latest)
+        if followed is not None and before is not None and before < followed.position:
+            raise behind(spark, followed, owner, Lsn(before))
     else:
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
@@ -114,10 +126,26 @@ def check_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> None:
         )
 
 
-def version_at(spark: SparkSession, path: str, lsn: Lsn) -> int | None:
-    """The latest version of a table that was committed with a position, restored from since; None if there is none."""
-    commits = log_commits(spark, path, _REMEMBERED)
-    return next((commit.version for commit in commits if commit.position == lsn and not commit.part), None)
+def behind(spark: SparkSession, rel: RelRow, owner: str, lsn: Lsn, *, is_former: bool = False) -> TargetError:
+    """Return the error for a Delta table that has less than it had.
+
+    Args:
+        rel: What the catalog has of it.
+        owner: The subscription's own name.
+        lsn: The position that its log had before the last commit; 0 for none of the subscription.
+        is_former: It is one of a former life of the subscription.
+    """
+    # the latest version that was committed with the position
+    commits = log_commits(spark, rel.path, _REMEMBERED)
+    version = next((commit.version for commit in commits if commit.position == rel.position and not commit.part), None)
+    again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
+    ends = f"its log ends at {lsn}" if lsn else "its log has no commit of the subscription"
+    ends += " of a former life of the subscription" if is_former else ""
+    return TargetError(
+        f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.whole_lsn} were '
+        f"durable in it, but {ends}. It was restored, or put back from a backup",
+        hint=f"{again}have the table copied afresh: {remedies.resync(owner, rel.qualified_name)}",
+    )
 
 
 def history_of(spark: SparkSession, path: str, at_first: int = 50) -> History:

@@ -76,7 +76,7 @@ def transaction(spark: SparkSession, path: str, options: Mapping[str, str] | Non
 
 
 def has_just_committed(spark: SparkSession, path: str, stamp: CommitStamp) -> bool:
-    """Whether the last commit to a table on an object store is known to be this one, by this process.
+    """Whether the last commit to a table on an object store is known to be this one, and the one before this process's.
 
     False says nothing. It is for a store, where to read the table's history takes seven requests.
     """

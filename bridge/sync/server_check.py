@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog import catalog_rows, refresh
 from pgbridge.bridge.catalog.held import held, note_timeline, timeline_begins
-from pgbridge.bridge.lake.table_position import TablePosition, table_position, version_at
+from pgbridge.bridge.lake.table_position import TablePosition, behind, table_position
 from pgbridge.bridge.receive.server_facts import is_synchronous
 from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal
 from pgbridge.bridge.runtime import errors, remedies
-from pgbridge.bridge.targets.location import sql_name
 from pgbridge.bridge.track.position import Held, Position, ServerHistory, compare
 from pgbridge.protocol.lsn import INVALID, Lsn
 
@@ -269,14 +268,5 @@ class OwnPositions:
         return rel
 
     def _behind(self, rel: catalog_rows.RelRow, position: TablePosition) -> errors.TargetError:
-        """Return the error for a Delta table that has less than it had."""
-        version = version_at(self._spark, rel.path, rel.position)
-        again = "" if version is None else f"run: RESTORE TABLE {sql_name(rel.path)} TO VERSION AS OF {version}; or "
-        afresh = remedies.resync(catalog_rows.owner_of(self._name), rel.qualified_name)
-        ends = f"its log ends at {position.lsn}" if position.lsn else "its log has no commit of the subscription"
-        ends += " of a former life of the subscription" if position.is_former else ""
-        return errors.TargetError(
-            f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.whole_lsn} were '
-            f"durable in it, but {ends}. It was restored, or put back from a backup",
-            hint=f"{again}have the table copied afresh: {afresh}",
-        )
+        owner = catalog_rows.owner_of(self._name)
+        return behind(self._spark, rel, owner, position.lsn, is_former=position.is_former)

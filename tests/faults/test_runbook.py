@@ -66,14 +66,22 @@ def test_a_delta_table_is_gone(delta_shop):
     delta_shop.equal()
 
 
-def test_a_delta_table_went_back(delta_shop):
-    """The subscription stops, with both positions; the RESTORE that its error names sets the table right."""
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_delta_table_went_back(delta_shop, streams):
+    """The subscription stops, with both positions; the RESTORE that its error names sets the table right.
+
+    If it streams, it stops at the next change of the table.
+    """
     delta_shop.execute("INSERT INTO orders VALUES (21, 'kept', NULL)")
     delta_shop.equal()
-    delta_shop.disable()
+    if not streams:
+        delta_shop.disable()
     delta_shop.spark.sql(f"RESTORE TABLE delta.`{delta_shop.path('orders')}` TO VERSION AS OF 1").collect()
     assert 21 not in delta_shop.ids()
-    delta_shop.run("enable", "shop")
+    if streams:
+        delta_shop.execute("INSERT INTO orders VALUES (22, 'later', NULL)")
+    else:
+        delta_shop.run("enable", "shop")
     seen = delta_shop.error()
     assert re.search(r"is behind: changes up to \S+ were durable in it, but its log ends at", seen), seen
     command = re.search(r"(RESTORE TABLE \S+ TO VERSION AS OF \d+); or", seen)

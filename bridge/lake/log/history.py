@@ -79,10 +79,7 @@ class History:
         """
         for commit in self._walk(self._latest()):
             if commit.restored is None and commit.operation == "RESTORE":
-                raise TargetError(
-                    f"{self.path}: version {commit.version} is a RESTORE to a time: it is not known what the table has",
-                    hint=f"restore it to a version: {self._restore(commit.version - 1)}, which is the one before",
-                )
+                raise self._restored_to_a_time(commit)
             if commit.position is None or not commit.origin.startswith(tuple(families)):
                 continue
             if commit.part and commit.position > known:
@@ -99,6 +96,25 @@ class History:
         """The latest commit of a batch or copy, if it is of this application id."""
         last = next((commit for commit in self._walk(self._latest()) if commit.position is not None), None)
         return last if last is not None and last.origin == app_id else None
+
+    def position_before(self, latest: Commit) -> int | None:
+        """The position that the table had before a commit; None if the history does not go back so far.
+
+        Raises:
+            TargetError: It was restored to a time since.
+        """
+        for commit in self._walk(latest.version - 1):
+            if commit.restored is None and commit.operation == "RESTORE":
+                raise self._restored_to_a_time(commit)
+            if commit.position is not None:
+                return commit.position
+        return None
+
+    def _restored_to_a_time(self, commit: Commit) -> TargetError:
+        return TargetError(
+            f"{self.path}: version {commit.version} is a RESTORE to a time: it is not known what the table has",
+            hint=f"restore it to a version: {self._restore(commit.version - 1)}, which is the one before",
+        )
 
     def least_epoch(self, family: str) -> int:
         """The least epoch that Delta does not refuse, by the latest commit of this family, undone or not."""

@@ -58,12 +58,12 @@ def begin(spark: SparkSession, path: str, log: Any) -> LatestVersion:
 
 
 def has_made(log: Any, user_metadata: str) -> bool:
-    """Whether the last commit to a table on a store is one of this process, with this metadata; nothing is read.
+    """Whether the last two commits to a table on a store are of this process, the last one with this metadata.
 
-    False says nothing: the log itself has to be read then.
+    Nothing is read. False says nothing: the log itself has to be read then.
     """
     kept = _OnStore.kept.get(log.logPath().toString())
-    if kept is None or kept.user_metadata != user_metadata:
+    if kept is None or not kept.follows or kept.user_metadata != user_metadata:
         return False
     return kept.entry == _entry_of(log.unsafeVolatileSnapshot())
 
@@ -127,11 +127,13 @@ class _Kept(NamedTuple):
         entry: Its entry.
         actions: Those of the commit, if they add all files of the table.
         user_metadata: The commit's.
+        follows: The version before is one of this process, too.
     """
 
     entry: Entry
     actions: Sequence[dict[str, Any]] | None
     user_metadata: str | None
+    follows: bool
 
 
 class _OnStore:
@@ -173,7 +175,8 @@ class _OnStore:
         entry, files = self.entry(version), whole()
         if entry is not None and entry[-1] == self.begun.txnId():
             actions = None if files is None else [json.loads(file) for file in files]
-            self.kept[self._place] = _Kept(entry, actions, user_metadata())
+            follows = self._latest is not None and version == self._snapshot.version() + 1
+            self.kept[self._place] = _Kept(entry, actions, user_metadata(), follows)
         else:
             self.kept.pop(self._place, None)
 

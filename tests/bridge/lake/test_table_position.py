@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgbridge.bridge.catalog.catalog_rows import SubscriptionRow
+from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
-from pgbridge.bridge.lake.table_position import TablePosition, check_committed, table_position, version_at
+from pgbridge.bridge.lake.table_position import TablePosition, behind, check_committed, table_position
 from pgbridge.bridge.lake.writes import append_rows
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.spark.session import fork
@@ -48,6 +48,14 @@ class Table:
     def sql(self, statement):
         self.session.sql(statement.format(f"delta.`{self.path}`")).collect()
 
+    def followed(self, lsn):
+        """What the catalog has of it."""
+        return RelRow("public", "t", "r", Lsn(1), self.path, position=Lsn(lsn))
+
+    def way_back(self, lsn):
+        """What an operator is told to do if it had everything up to there."""
+        return behind(self.session, self.followed(lsn), "sub", Lsn(1)).hint.partition("have the table")[0]
+
     def position(self, known=INVALID, row=ROW, owner="sub"):
         return table_position(self.session, self.path, row, owner, known)
 
@@ -75,9 +83,9 @@ def test_what_was_restored_by_hand_is_not_there(table):
         table.commit(lsn)
     table.sql("RESTORE TABLE {} TO VERSION AS OF 1")
     assert (table.position().lsn, table.position().version) == (0x10, 1)
-    assert version_at(table.session, table.path, Lsn(0x10)) == 1
-    assert version_at(table.session, table.path, Lsn(0x30)) == 3, "it can be restored again"
-    assert version_at(table.session, table.path, Lsn(0x40)) is None
+    assert table.way_back(0x10) == f"run: RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 1; or "
+    assert "VERSION AS OF 3" in table.way_back(0x30), "it can be restored again"
+    assert table.way_back(0x40) == ""
     table.sql("RESTORE TABLE {} TO VERSION AS OF 3")
     assert table.position().lsn == 0x30
     table.sql("RESTORE TABLE {} TO VERSION AS OF 0")
@@ -105,7 +113,7 @@ def test_a_part_of_a_batch(table):
     assert table.position(Lsn(0x20)).lsn == 0x20, "the catalog knows that it was the last one"
     table.commit(0x20)
     assert table.position().lsn == 0x20
-    assert version_at(table.session, table.path, Lsn(0x20)) == 3, "the part is none to restore"
+    assert "VERSION AS OF 3" in table.way_back(0x20), "the part is none to restore"
 
 
 def test_a_log_that_does_not_go_back_to_the_beginning(table):
@@ -133,6 +141,32 @@ def test_a_commit_that_was_just_made(table):
     check_committed(table.session, table.path, other)
     copy = table.commit(0x5, f"{FAMILY}/copy", copy_number=7)
     check_committed(table.session, table.path, copy)
+
+
+@pytest.mark.parametrize("to", ["VERSION AS OF 1", "TIMESTAMP AS OF '{}'"])
+def test_a_commit_on_a_table_that_was_restored_since(table, to):
+    """It would hide that the table has lost what was durable."""
+    table.commit(0x10)
+    (at,) = table.session.sql(f"DESCRIBE HISTORY delta.`{table.path}` LIMIT 1").select("timestamp").first()
+    check_committed(table.session, table.path, table.commit(0x20), table.followed(0x10), "sub")
+    table.sql("OPTIMIZE {}")
+    check_committed(table.session, table.path, table.commit(0x30), table.followed(0x20), "sub")
+    table.session.sql(f"RESTORE TABLE delta.`{table.path}` TO {to.format(at)}").collect()
+    stamp = table.commit(0x40)
+    expected = "changes up to 0/30 were durable in it, but its log ends at 0/10" if "VERSION" in to else "to a time"
+    with pytest.raises(TargetError, match=expected):
+        check_committed(table.session, table.path, stamp, table.followed(0x30), "sub")
+    check_committed(table.session, table.path, table.commit(0x50), table.followed(0x40), "sub")
+
+
+@pytest.mark.parametrize("earlier", [{"part": 0}, {"alters": True}])
+def test_an_earlier_commit_of_the_batch_is_not_its_last_one(table, earlier):
+    """Another machine has fenced what comes after it."""
+    table.commit(0x10)
+    check_committed(table.session, table.path, table.commit(0x20, start=0x10, **earlier))
+    table.commit(0x30, fences=True)
+    with pytest.raises(TargetError, match="Delta has left out the commit up to 0/20"):
+        check_committed(table.session, table.path, table.commit(0x20, start=0x10))
 
 
 def test_a_commit_that_was_kept_out_by_a_fence(table):
