@@ -113,8 +113,8 @@ def skip_batch(catalog: Catalog, subscription: str, batch: Batch, skip_lsn: Lsn,
     """
     row = catalog.subscription(subscription)
     assert row is not None  # noqa: S101 - the worker has registered it
-    relids = {name: rel.relid for name, rel in catalog.rels_by_name(subscription).items()}
-    path = kept_transaction.write(batch, folder, subscription, origin=row.txn_app_id, relids=relids)
+    rels = catalog.rels_by_name(subscription)
+    path = kept_transaction.write(batch, folder, subscription, origin=row.txn_app_id, rels=rels)
     faults.reach("skipped_written")
     finish_batch(catalog, subscription, [batch], skip_lsn)
     return path

@@ -155,8 +155,11 @@ class Batch:
 
     @property
     def committed(self) -> bool:
-        """Whether it is one transaction that committed: not one that was prepared, or rolled back after that."""
-        return self.xid is not None and not self.prepared and all(t.ending is Ending.COMMIT for t in self.ended)
+        """Whether it is one transaction that committed: not one that was prepared, or rolled back after that.
+
+        A message outside of transactions is none, although its LSN may be that of the COMMIT behind it.
+        """
+        return bool(self.xid) and not self.prepared and all(t.ending is Ending.COMMIT for t in self.ended)
 
 
 # --- The changes of a batch to one target, as one Arrow table ---------------------------------------------------------

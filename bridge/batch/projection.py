@@ -182,7 +182,8 @@ class BlockPositions:
             self._ordinals[: block.first_rows[1]] += carried
         for event, (position, transaction, message) in enumerate(block.events):
             if isinstance(message, Truncate):
-                number = int(np.searchsorted(self._lsns, transaction.commit_lsn))
+                # a message just before a COMMIT has the LSN of that
+                number = int(np.searchsorted(self._lsns, transaction.commit_lsn, side="right")) - 1
                 self._truncates[event] = number, int(before[position] - self._first[number] + shifts[number])
                 shifts[number] += len(message.relation_ids)
                 self._ordinals[position : block.first_rows[number + 1]] += len(message.relation_ids)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pgbridge.bridge.batch.batch import Batch
+    from pgbridge.bridge.catalog.catalog_rows import RelRow
 
     Name = tuple[str, str]
 
@@ -45,9 +46,10 @@ class TableThen(NamedTuple):
 
     Attributes:
         relid: The published table's oid then; None if it was not known.
-        filtered: Whether it had row filters.
+        filtered: Whether row filters left rows out, or a copy that had some of them already, by ranges of its key.
         masked: The columns whose values are texts, because they are masked.
         names: The names of columns in the Delta table that are others than the published columns'.
+        lsn: Where it had joined (`RelRow.lsn`); 0 if that was not kept. A later copy has another one.
     """
 
     namespace: str
@@ -62,23 +64,26 @@ class TableThen(NamedTuple):
     filtered: bool
     masked: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
+    lsn: int = INVALID
 
     @classmethod
-    def of(cls, table: Subscribed, finish_lsn: Lsn, relids: Mapping[Name, int | None]) -> TableThen:
+    def of(cls, table: Subscribed, finish_lsn: Lsn, rels: Mapping[Name, RelRow]) -> TableThen:
         """The table as it is subscribed; it takes no TRUNCATE that its copy has already."""
         copied, name = table.lsn > finish_lsn, (table.target.namespace, table.target.name)
+        rel = rels.get(name)
         return cls(
             *name,
-            relids.get(name),
+            rel.relid if rel is not None else None,
             table.target.mode,
             sorted(table.actions - {"truncate"} if copied else table.actions),
             list(table.primary_key),
             None if table.columns is None else sorted(table.columns),
             sorted(table.cut_identity),
             table.within_partition,
-            bool(table.filters or table.server_filters),
+            bool(table.filters or table.server_filters or table.cut),
             sorted(name for name in table.shape.masks if table.shape.mask(name) is not None),
             dict(table.shape.names),
+            rel.lsn if rel is not None else INVALID,
         )
 
     @property
@@ -172,7 +177,7 @@ def write(
     subscription: str,
     *,
     origin: str,
-    relids: Mapping[Name, int | None],
+    rels: Mapping[Name, RelRow],
 ) -> Path:
     """Write a transaction to its file, in place of that of an earlier attempt.
 
@@ -180,7 +185,7 @@ def write(
         batch: The transaction alone.
         skipped: Where skipped transactions are kept.
         origin: As in `KeptTransaction`.
-        relids: The oids of the subscription's tables.
+        rels: The subscription's tables.
 
     Returns:
         The transaction's folder, which is durable.
@@ -197,7 +202,7 @@ def write(
         if isinstance(spooled := transaction.spooled, SpoolFile):
             shutil.copyfile(spooled.path, file.path)
             file.rows, file.relation_ids = spooled.rows, {*spooled.relation_ids, *_ids(transaction.relations)}
-        file.noted, file.operations = _noted(batch, origin, relids)
+        file.noted, file.operations = _noted(batch, origin, rels)
         file.keep(transaction)
         for folder in (path, path.parent, path.parent.parent):
             process.fsync(folder)
@@ -249,11 +254,11 @@ def _ids(relations: Sequence[messages.Relation]) -> set[int]:
     return {relation.relation_id for relation in relations}
 
 
-def _noted(batch: Batch, origin: str, relids: Mapping[Name, int | None]) -> tuple[dict[str, Any], np.ndarray | None]:
+def _noted(batch: Batch, origin: str, rels: Mapping[Name, RelRow]) -> tuple[dict[str, Any], np.ndarray | None]:
     """What is kept beside the messages: notes, and what each row has become by the row filters."""
 
     def then(table: Subscribed) -> TableThen:
-        return TableThen.of(table, batch.finish_lsn, relids)
+        return TableThen.of(table, batch.finish_lsn, rels)
 
     refused, followed = _refusal(batch), list[tuple[str, TableThen, str]]()
     for entries in batch.followed.values():
@@ -293,7 +298,7 @@ def _refusal(batch: Batch) -> str | None:
 
 
 def _operations(batch: Batch, filtered: Collection[Name]) -> np.ndarray:
-    """What each row of tables with row filters has become: the operation that is applied, 0 for none."""
+    """What each row of tables that left rows out has become: the operation that is applied, 0 for none."""
     operations = np.zeros(batch.rows, np.uint8)
     for changes in batch.tables:
         if (changes.target.namespace, changes.target.name) not in filtered:

@@ -144,7 +144,7 @@ class Replay:
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint=f"run the daemon until its state is r ({remedies.status()}), then repeat the command",
                 )
-            if rel.lsn > self._finish_lsn:
+            if rel.lsn > self._finish_lsn and rel.lsn != then.lsn:
                 self.copied_since.append(name)
             else:
                 self._paths[relation] = rel.path

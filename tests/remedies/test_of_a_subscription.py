@@ -354,7 +354,7 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
         def again():
             batch = batcher(subscribed(added)).form([transaction(int(lsn), added, insert(1, "a"))], Lsn(1))
             rels, copying = catalog.rels_by_name(name), catalog.rels_by_name(sync_name(name))
-            path = write(batch, tmp_path / "skipped", name, origin="a", relids={})
+            path = write(batch, tmp_path / "skipped", name, origin="a", rels={})
             return replay.Replay(
                 pipeline.spark,
                 pipeline.subscription,

@@ -43,7 +43,8 @@ _OFF: Final[dict[str, str | bool]] = {
 def pgoutput_options(subscription: Subscription, version: int, *, binary_readable: bool) -> PgoutputOptions:
     """The options to send with START_REPLICATION.
 
-    proto_version is the lowest that suffices: 3 with two_phase, 2 with streaming, else 1.
+    proto_version is the lowest that suffices: 3 with two_phase, 2 with streaming, else 1. With `messages = "table"`
+    there is no streaming.
 
     `binary` and `messages` are on by default. If the server lacks one and the configuration file does not name the
     key, the option is not sent; if the file names it, the subscription is refused.
@@ -61,7 +62,10 @@ def pgoutput_options(subscription: Subscription, version: int, *, binary_readabl
         options["binary"] = True
     if subscription.messages != "off" and _has(subscription, "messages", version):
         options["messages"] = True
-    if subscription.streaming != "off" and _has(subscription, "streaming", version):
+    # of a transaction in progress, the server does not tell which subtransaction a message is of: after a ROLLBACK TO
+    # SAVEPOINT its row would stay in the table of messages
+    streams = subscription.streaming != "off" and subscription.messages != "table"
+    if streams and _has(subscription, "streaming", version):
         options["proto_version"] = 2
         options["streaming"] = subscription.streaming
     if subscription.two_phase and _has(subscription, "two_phase", version):

@@ -6,7 +6,9 @@ import numpy as np
 
 from pgbridge.bridge.batch.decode_block import decode_blocks
 from pgbridge.bridge.batch.projection import BlockPositions, Ordinals
-from pgbridge.protocol.codec.messages import Insert, Truncate
+from pgbridge.protocol.codec.messages import Insert, LogicalMessage, Truncate
+from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.stream.transactions import Transaction
 from tests.bridge.batch.streamed import T, batcher, insert, subscribed, text, transaction
 
 TWO = Truncate((1, 2), cascade=False, restart_identity=False)
@@ -38,6 +40,16 @@ def test_rows_and_truncates_count_within_their_transaction():
     truncates = [columns(made.of_truncate(event, number)) for event in range(3) for number in (0, 1)]
     assert [found["ordinal"] for found in truncates] == [[2], [3], [0], [1], [3], [4]]
     assert [found["xid"] for found in truncates] == [[100], [100], [200], [200], [200], [200]]
+
+
+def test_a_message_may_have_the_lsn_of_the_commit_behind_it():
+    """One that is not transactional has where its record ends: the TRUNCATE is not the message's."""
+    message = Transaction.of_message(LogicalMessage(transactional=False, lsn=Lsn(200), prefix="p", content=b""))
+    _, made = positions(message, transaction(200, insert(1, "a"), TWO, insert(2, "b")))
+    assert columns(made.of_rows(np.arange(2)))["ordinal"] == [0, 3]
+    (number,) = made._truncates
+    found = [columns(made.of_truncate(number, table)) for table in (0, 1)]
+    assert [(one["ordinal"], one["xid"]) for one in found] == [([1], [200]), ([2], [200])]
 
 
 def test_rolled_back_rows_do_not_count():

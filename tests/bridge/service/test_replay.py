@@ -35,7 +35,7 @@ def no_spark(*_):
 def skip(state_dir, one, *tables):
     """Keep a transaction of table t as a skipped one."""
     batch = batcher(*(tables or [subscribed(T)])).attempt([one], Lsn(0x10))
-    write(batch, state_dir / "skipped", "shop", origin="pgbridge/1/shop/x", relids={})
+    write(batch, state_dir / "skipped", "shop", origin="pgbridge/1/shop/x", rels={})
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.skipped.kept_transaction import KeptTransaction, read, write
 from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Update
-from pgbridge.protocol.lsn import Lsn
+from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import NULL, text
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FINISH = Lsn(0x18)
 ORIGIN = "pgbridge/1/sub/x"
-RELIDS = {("public", "t"): 700, ("public", "u"): 700}
+RELS = {("public", name): RelRow("public", name, "r", INVALID, f"/{name}", 700) for name in "tu"}
 NO_SPARK: Any = None
 
 
@@ -45,4 +46,4 @@ def types(wanted: Sequence[tuple[int, int]]) -> list[ColumnType]:
 
 def kept(batch: Batch, folder: Path, origin: str = ORIGIN) -> KeptTransaction:
     """A batch's only transaction as it is read again."""
-    return read(write(batch, folder, "sub", origin=origin, relids=RELIDS))
+    return read(write(batch, folder, "sub", origin=origin, rels=RELS))

@@ -230,7 +230,7 @@ def test_a_column_that_takes_anothers_name(tmp_path):
 def test_it_is_written_once_more_after_a_crash(tmp_path):
     batch = batcher(subscribed(T)).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     for _ in range(2):
-        path = write(batch, tmp_path, "sub", origin=ORIGIN, relids={})
+        path = write(batch, tmp_path, "sub", origin=ORIGIN, rels={})
     assert path == folder_of(tmp_path, "sub", "0/64")
     assert [file.name for file in path.iterdir()] == [FILE]
     assert path.stat().st_mode & 0o777 == 0o700
@@ -244,7 +244,7 @@ def test_what_an_earlier_version_kept_is_told(tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     batch = batcher(subscribed(T)).form([transaction(100, T, insert(1, "a"))], Lsn(50))
-    path = write(batch, tmp_path, "sub", origin=ORIGIN, relids={})
+    path = write(batch, tmp_path, "sub", origin=ORIGIN, rels={})
     content = bytearray((path / FILE).read_bytes())
     content[40] ^= 1
     (path / FILE).write_bytes(content)
@@ -256,4 +256,4 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "skipped").write_text("")
     batch = batcher(subscribed(T)).form([transaction(100, T, insert(1, "a"))], Lsn(50))
     with pytest.raises(StateError, match="cannot write the skipped transaction to"):
-        write(batch, tmp_path / "skipped", "sub", origin=ORIGIN, relids={})
+        write(batch, tmp_path / "skipped", "sub", origin=ORIGIN, rels={})

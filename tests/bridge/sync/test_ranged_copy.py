@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +13,10 @@ import pytest
 from pgbridge.bridge.catalog import copied_ranges, refresh
 from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import ApplyError
+from pgbridge.bridge.service.replay import replay
 from pgbridge.bridge.sync import key_order
 from pgbridge.bridge.verify import command
+from pgbridge.protocol.lsn import Lsn
 from tests.fix_bridge import config_of
 from tests.oracle.delta import differences
 from tests.oracle.native import DatabaseRows
@@ -193,6 +195,30 @@ def test_an_added_table_goes_on_under_the_slot_of_its_copy(publisher, life):
     assert life.equal()
     assert life.equal("u")
     assert len(life.read) == RANGES
+
+
+@pytest.mark.soak  # `tests.bridge.skipped` has the parts
+def test_a_transaction_between_the_snapshots_is_skipped_and_replayed(spark, publisher, life):
+    """In the ranges that were read before it: the others have it from the copy, and what came after it."""
+    publisher.execute(SETUP)
+    step = ROWS // RANGES
+    with life.cut_short(3):
+        publisher.execute(f"UPDATE t SET note = note || ' skipped' WHERE id % {10 * step} = 50")
+    bridge, name = life.bridge, life.bridge.subscription.name
+    decoded = publisher.query(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', "
+        "'publication_names', 'pub')",
+        (bridge.subscription.slot_name,),
+    )
+    (begin,) = (data for (data,) in decoded if data[:1] == b"B")
+    lsn = Lsn(int.from_bytes(begin[1:9], "big"))
+    publisher.execute(f"UPDATE t SET note = note || ' later' WHERE id % {10 * step} = 60")
+    bridge.catalog.set_skip_lsn(name, lsn)
+    bridge.catch_up()
+    lacking = differences(spark, bridge.path("t"), DatabaseRows(publisher.conninfo), "t")
+    assert lacking, "ranges that were read before it do not have it"
+    lines = list(replay(config_of(bridge), bridge.subscription, str(lsn), started=lambda *_: nullcontext(spark)))
+    assert life.equal(), lines
 
 
 @pytest.mark.soak  # `tests.bridge.catalog.test_copied_ranges` has the catalog's part

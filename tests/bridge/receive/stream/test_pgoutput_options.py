@@ -46,6 +46,8 @@ def test_defaults_on_a_server_without_them():
         ({"messages": "off"}, {"proto_version": 1, "binary": True}),
         ({"messages": "table"}, {"proto_version": 1, "binary": True, "messages": True}),
         ({"streaming": "on"}, {"proto_version": 2, "binary": True, "messages": True, "streaming": "on"}),
+        # the server does not tell whose savepoint a message of a transaction in progress is
+        ({"streaming": "on", "messages": "table"}, {"proto_version": 1, "binary": True, "messages": True}),
         ({"two_phase": True}, {"proto_version": 3, "binary": True, "messages": True, "two_phase": True}),
         (
             {"streaming": "on", "two_phase": True},
