@@ -42,6 +42,7 @@ class Published:
         tables: The published tables, by (namespace, name): by the definitions, else by the server's publications.
         binary_readable: Whether the values of all columns of the stream can be read in binary form, and none is masked.
         types: How values of these (type oid, typmod) are decoded; the server is asked for types that are new.
+        state: What tells whether the publications have been altered since (`Publisher.publication_state`).
     """
 
     subscription: Subscription
@@ -49,6 +50,7 @@ class Published:
     tables: Mapping[tuple[str, str], PublishedTable]
     binary_readable: bool
     types: server_facts.ServerTypes
+    state: str
     _definitions: tuple[Publication, ...] | None
     _applied: Applied | None
     _filter_server: FilterServer | None = None
@@ -83,6 +85,7 @@ class Published:
         definitions = load_optional(subscription.publication_definitions)
         applied, types = None, types or server_facts.ServerTypes(publisher)
         with publisher.snapshot():
+            state = publisher.publication_state(subscription.publications)
             if missing := publisher.missing(subscription.publications):
                 log.warning(
                     missing_message(missing),
@@ -115,9 +118,17 @@ class Published:
             (table.namespace, table.name): table.shaped(subscription.shape_of(table.qualified_name)) for table in tables
         }
         readable = not textual and not subscription.masks  # a mask takes the text
-        published = cls(subscription, publisher, by_name, readable, types, definitions, applied, filter_server)
+        published = cls(subscription, publisher, by_name, readable, types, state, definitions, applied, filter_server)
         published.routes({})  # refuses a filter that cannot be computed, before a slot is created
         return published
+
+    def current(self, read: Callable[[], Published]) -> Published:
+        """What is published now: this one, unless a publication was altered since. Then it is read again.
+
+        To ask waits for nobody who locks a table, as reading does.
+        """
+        altered = self.publisher.publication_state(self.subscription.publications) != self.state
+        return read() if altered else self
 
     def routes(
         self,

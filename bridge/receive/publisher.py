@@ -145,6 +145,12 @@ class Publisher(Closing):
         missing = self.missing(publications)
         return [name for name in publications if name not in missing]
 
+    def publication_state(self, publications: Sequence[str]) -> str:
+        """What is another text once one of the publications was altered, also if it was altered back."""
+        version = 14 if self.version < 150_000 else 15
+        rows = self.rows(f"publication_state_{version}", {"publications": list(publications)})
+        return str(rows[0]["state"])
+
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
         """The tables that the publications together publish, sorted by name.
 

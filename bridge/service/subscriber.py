@@ -263,7 +263,10 @@ class SubscriptionWorker(StreamWorker):
             if self._warm_up is not None and (is_new or any(map(tables.needs_copy, self._catalog.rels(self._name)))):
                 first_tables = islice(published.tables.values(), _WARM_UP_TABLES)
                 self._warm_up.begin(publisher.table_bytes(table.relid) for table in first_tables)
-            failures = Start(self._context, publisher, tables, published.tables, check).run()
+            current = partial(published.current, read_published)
+            start = Start(self._context, publisher, tables, published.tables, check, current)
+            failures = start.run()
+            published = start.copied_as or published
             self._set_apart(failures, [rel for rel in self._catalog.rels(self._name) if tables.needs_copy(rel)], check)
             self._copying = False
             if self._handled is None:

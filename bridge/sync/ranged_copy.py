@@ -96,7 +96,7 @@ def _can_stage(context: Context, copy: TableCopy) -> bool:
 
 def _has_every_change(subscription: Subscription, publisher: Publisher) -> bool:
     """Whether the stream has every change of rows."""
-    if subscription.publication_definitions is not None:
+    if subscription.publication_definitions is not None or subscription.origin != "any":
         return False
     publications = publisher.rows("publications", {"publications": list(subscription.publications)})
     return all(row[f"pub{action}"] for row in publications for action in _ROW_ACTIONS)
@@ -123,7 +123,9 @@ def _ranged_table(
         [*map(astuple, columns)],
         masks,
     ]
-    where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout]
+    # a table that was out of the publications for a while has changes that the stream lacks
+    state = publisher.publication_state(context.subscription.publications)
+    where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout, state]
     source = hashlib.sha256(json.dumps([*what, *where]).encode()).hexdigest()
     if known is None or known.source != source:
         known = ranged_copy(publisher, table, spec.key, spec.schema, copy.lock, source)

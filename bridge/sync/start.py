@@ -22,11 +22,12 @@ from pgbridge.protocol.lsn import INVALID
 from pgbridge.protocol.values.types import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
     from pgbridge.bridge.apply.context import Context
+    from pgbridge.bridge.apply.published import Published
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.config.config import Subscription
     from pgbridge.bridge.publication.published_table import PublishedTable
@@ -36,7 +37,19 @@ if TYPE_CHECKING:
 
 
 class Start:
-    """Brings a subscription to where its stream can begin. It may be cut short anywhere; the next start goes on."""
+    """Brings a subscription to where its stream can begin. It may be cut short anywhere; the next start goes on.
+
+    Args:
+        context: The worker's.
+        publisher: For catalog queries.
+        sync: Copies the tables.
+        published: Those that are published; new ones are added to the subscription.
+        check: Checks the server.
+        current: Tells what is published now.
+
+    Attributes:
+        copied_as: What was published when tables were copied; None if none was.
+    """
 
     def __init__(
         self,
@@ -45,10 +58,13 @@ class Start:
         sync: TableSync | HandledTables,
         published: Mapping[tuple[str, str], PublishedTable],
         check: ServerCheck,
+        current: Callable[[], Published],
     ) -> None:
         self._subscription, self._catalog, self._log = context.subscription, context.catalog, context.log
         self._stopping = context.waiting
         self._publisher, self._sync, self._published, self._check = publisher, sync, published, check
+        self._current = current
+        self.copied_as: Published | None = None
 
     def run(self) -> dict[tuple[str, str], errors.BridgeError]:
         """Create the slot if there is no origin yet, and copy the tables that need it.
@@ -77,7 +93,10 @@ class Start:
                     timeline = replication.history().timeline
                     snapshot = replication.create_slot(f"pgbridge_sync_{uuid.uuid4().hex[:12]}", temporary=True)
                     snapshot = replace(snapshot, timeline=timeline)
-                failures = self._sync.copy(self._published, self._publisher, snapshot)
+                # An ALTER PUBLICATION may have been committed while the slot waited for transactions: the stream
+                # filters by it from the snapshot on. tablesync.c reads it after the slot is made, too.
+                self.copied_as = self._current()
+                failures = self._sync.copy(self.copied_as.tables, self._publisher, snapshot)
                 if not (failures and self._stopping()):  # hours may have passed
                     self._sync.check_owned()
                     self._check.check(replication)

@@ -26,6 +26,7 @@ import shutil
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.apply.stream import StreamHistory, recover, stream
@@ -42,13 +43,12 @@ from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.config.config import Subscription
-    from pgbridge.bridge.publication.published_table import PublishedTable
     from pgbridge.bridge.receive.publisher import Publisher
     from pgbridge.bridge.track.progress import Progress
     from pgbridge.protocol.lsn import Lsn
@@ -184,7 +184,13 @@ class TableSyncWorker(StreamWorker):
             published = read_published()
             tables = {name: table for name, table in published.tables.items() if name in wanted}
             sync = TableSync(self._context, self._copy_limit)
-            error = self._copy(sync, publisher, tables, check, missing=sorted(wanted - tables.keys()))
+            missing = sorted(wanted - tables.keys())
+            current = partial(published.current, read_published)
+            start = Start(self._context, publisher, sync, tables, check, current)
+            error = self._copy(start, missing) if tables else made_tables.not_found(missing[0], self._owner_name)
+            if start.copied_as is not None:
+                published = start.copied_as
+                tables = {name: table for name, table in published.tables.items() if name in wanted}
             if error is not None:
                 if not self._any_copied():
                     raise error
@@ -208,17 +214,9 @@ class TableSyncWorker(StreamWorker):
         faults.reach("sync_caught_up")
         return False
 
-    def _copy(
-        self,
-        sync: TableSync,
-        publisher: Publisher,
-        tables: Mapping[tuple[str, str], PublishedTable],
-        check: ServerCheck,
-        *,
-        missing: Sequence[tuple[str, str]],
-    ) -> Exception | None:
+    def _copy(self, start: Start, missing: Sequence[tuple[str, str]]) -> Exception | None:
         """Copy the tables that need it; return an error, one of its own if there is one, if not all could be copied."""
-        if tables and (failures := Start(self._context, publisher, sync, tables, check).run()):
+        if failures := start.run():
             return max(failures.values(), key=errors.is_own)
         return made_tables.not_found(missing[0], self._owner_name) if missing else None
 

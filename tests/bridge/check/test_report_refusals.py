@@ -235,7 +235,7 @@ def test_two_subscriptions(pgbridge, publisher, tmp_path, monkeypatch, first, se
             with Publisher(subscription.connection, application_name="test") as server:
                 published = {(table.namespace, table.name): table for table in server.tables(["pub"])}
                 check = ServerCheck(context, server)
-                start = Start(context, server, TableSync(context), published, check)
+                start = Start(context, server, TableSync(context), published, check, lambda: pytest.fail("read again"))
                 monkeypatch.setattr(ReplicationConnection, "create_slot", not_yet)
                 with pytest.raises(PublisherError if errors == [] else BridgeError) as caught:
                     start.run()

@@ -180,6 +180,11 @@ def test_what_has_no_ranges(spark, publisher, life):
     refresh.ask(life.bridge.catalog, life.bridge.subscription.name, [None], copy_data=True)
     assert life.equal("u")
     assert life.read == []
+    others = {"publications": ("pub",), "origin": "none"}  # the stream lacks changes that the server has replicated
+    life.bridge.subscription = life.bridge.subscription.model_copy(update=others)
+    refresh.ask(life.bridge.catalog, life.bridge.subscription.name, [("public", "t")], copy_data=True)
+    assert life.equal()
+    assert life.read == []
 
 
 @pytest.mark.soak
@@ -277,6 +282,10 @@ ANEW = {
     "truncated": ("TRUNCATE t; INSERT INTO t VALUES (5, 'only', 'one')", RANGES),
     "a column": ("ALTER TABLE t ADD other int DEFAULT 7", 0),
     "a row filter": ("ALTER PUBLICATION pub SET TABLE t WHERE (id > 0)", RANGES),
+    "out of the publication for a while": (
+        "ALTER PUBLICATION pub DROP TABLE t; UPDATE t SET note = 'not sent'; ALTER PUBLICATION pub ADD TABLE t",
+        RANGES,
+    ),
 }
 
 

@@ -19,6 +19,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from pgbridge.bridge.apply.context import Context
+from pgbridge.bridge.catalog import refresh
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from pgbridge.bridge.catalog.held import held
@@ -31,6 +32,7 @@ from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.sync.start import HandledTables, Start, warn_without_identity
 from pgbridge.bridge.track.position import ServerHistory
 from pgbridge.protocol.lsn import Lsn
+from tests.bridge.made_daemon import wait_until
 from tests.bridge.skipped.kept import NO_SPARK
 from tests.bridge.subscribed import released
 
@@ -39,6 +41,11 @@ SETUP = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE P
 
 def ids(bridge):
     return sorted(row["id"] for row in bridge.rows("t"))
+
+
+def unread():
+    """What is published is not read again: nothing is copied."""
+    raise AssertionError
 
 
 def slots(publisher):
@@ -56,6 +63,34 @@ def test_the_slot_is_made_once_and_no_other_stays(publisher, memory_pipeline):
     bridge.catch_up()
     bridge.catch_up()
     assert slots(publisher) == ["the_slot"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [("t WHERE (id > 1)", "t WHERE (id > 0)"), ("t (id)", "t (id, a)"), ("t (id, a)", "t (id)")]
+)
+@pytest.mark.parametrize("added", [False, True], ids=["at the start", "by a refresh"])
+def test_what_is_published_changes_while_a_slot_waits(publisher, memory_pipeline, before, now, added):
+    """The copy goes by what the stream goes by: what is published once the slot is made."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, a text); INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    publisher.execute(f"CREATE PUBLICATION pub FOR TABLE {before}")
+    bridge = memory_pipeline()
+    if added:
+        bridge.catch_up()
+        refresh.ask(bridge.catalog, bridge.subscription.name, [("public", "t")], copy_data=True)
+    known, worker = set(slots(publisher)), bridge.worker()
+    with publisher.connect() as connection:
+        connection.execute("BEGIN")
+        connection.execute(f"ALTER PUBLICATION pub SET TABLE {now}".encode())
+        worker.thread.start()
+        wait_until(lambda: set(slots(publisher)) - known)
+        connection.execute("COMMIT")
+    worker.thread.join()
+    publisher.execute("INSERT INTO t VALUES (3, 'z')")
+    bridge.catch_up()
+    columns = ("id",) if now == "t (id)" else ("id", "a")
+    rows = [(1, "x"), (2, "y"), (3, "z")]
+    expected = [row[: len(columns)] for row in rows]
+    assert sorted(tuple(row[name] for name in columns) for row in bridge.rows("t")) == expected
 
 
 @pytest.mark.parametrize("two_phase", [False, True])
@@ -220,7 +255,7 @@ class Restored:
             context = Context(self._subscription, NO_SPARK, self.catalog, structlog.get_logger())
             check = ServerCheck(context, publisher)
             check.look()
-            Start(context, publisher, sync, {}, check).run()
+            Start(context, publisher, sync, {}, check, unread).run()
             with check.connection() as replication:
                 check.admit(replication)
             check.admitted()
