@@ -213,8 +213,12 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "receive/slot.py": {
         "check the connection string; if": "faults/test_positions.py::"
         "test_a_table_that_is_handed_over_while_the_subscription_is_stuck",
+        "if state_dir was put back": "faults/test_recover.py::test_a_state_that_was_put_back_from_a_backup",
         "run on the server: SELECT": _SLOT,
         "drop it on the server": _SLOT,
+    },
+    "lake/table_position.py": {
+        "{again}have the table": _WENT_BACK,
     },
     "receive/slot_status.py": {
         "raise max_slot_wal_keep_size on the server now": _RUNS_OUT,
@@ -263,7 +267,8 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
         "to begin it anew": "remedies/test_of_a_subscription.py::test_a_changelog_with_a_gap",
     },
     "sync/server_check.py": {
-        "{again}have the table": _WENT_BACK,
+        "if nothing else streams from it": "bridge/sync/test_start.py::"
+        "test_the_slot_may_be_another_one_that_stands_there",
     },
     "sync/start.py": {
         "{recover}choose another slot_name": "remedies/test_of_a_subscription.py::test_a_slot_that_is_somebody_elses",

@@ -180,6 +180,11 @@ class Catalog:
                 (slot_name, slot_state, system_identifier, incarnation, name),
             )
 
+    def forget_slot(self, name: str) -> None:
+        """Record that the slot that was to be created does not exist."""
+        with self._transaction() as db:
+            db.execute("UPDATE subscription SET slot_name = NULL, slot_state = NULL WHERE name = ?", (name,))
+
     def slot_owner(self, slot_name: str, system_identifier: str, *, but: str, exists: bool) -> str | None:
         """Another subscription that streams from a slot of a server, or is creating it; None for none.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pgbridge.protocol.lsn import Lsn
 
 _OF_A_LIFE = (
-    *("origin", "batch", "prepared", "rel_column", "error", "copy_progress", "refresh", "left_out"),
+    *("origin", "batch", "prepared", "error", "copy_progress", "refresh", "left_out"),
     *("maintenance", "commit_record", "timeline", "followed", "difference", "removed", "known_type", "verified"),
     "copied_range",
 )
@@ -44,7 +44,7 @@ def forget(catalog: Catalog, name: str) -> None:
 def forget_rows(catalog: Catalog, name: str) -> None:
     """The same, but for its spool files."""
     with catalog.transaction() as db:
-        for table in ("subscription_rel", "conflict", "optimizing"):
+        for table in ("subscription_rel", "rel_column", "conflict", "optimizing"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
         _end_life(db, name)
         db.execute(
@@ -84,7 +84,8 @@ def _end_life(db: sqlite3.Connection, name: str) -> None:
     sync = sync_name(name)
     for table in _OF_A_LIFE:
         db.execute(f"DELETE FROM {table} WHERE subscription IN (?, ?)", (name, sync))
-    for table in ("subscription_rel", "conflict"):
+    # the columns that were known stay: a copy may leave dropped ones in the Delta tables
+    for table in ("subscription_rel", "rel_column", "conflict"):
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("DELETE FROM subscription WHERE name = ?", (sync,))
     db.execute(

@@ -28,12 +28,12 @@ from pgbridge.bridge.receive import publications
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name
 from pgbridge.bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
+from pgbridge.bridge.receive.slot import refused_by
 from pgbridge.bridge.receive.stream.pgoutput_options import pgoutput_options
 from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.runtime.warehouse import unsupported_name
 from pgbridge.bridge.sync import made_tables, start
 from pgbridge.bridge.sync.catalog_look import CatalogLook
-from pgbridge.bridge.sync.server_check import refused_by
 from pgbridge.bridge.targets.location import table_location
 from pgbridge.protocol.values.types import Place, resolve
 

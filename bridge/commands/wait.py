@@ -6,12 +6,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.held import held
 from pgbridge.bridge.catalog.lock import is_running
 from pgbridge.bridge.monitor.document import tables_of
 from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection, refused_by
 from pgbridge.bridge.receive.slot_status import sent_up_to
 from pgbridge.bridge.runtime import remedies
-from pgbridge.bridge.runtime.errors import HINT, StateError
+from pgbridge.bridge.runtime.errors import HINT, PublisherError, StateError
 from pgbridge.bridge.track.progress import given_lsn
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
         BridgeError: The publisher does not say what is committed.
     """
     begun_s = time.monotonic()
-    lsn = _committed(subscription) if text is None else given_lsn(text)
     name, catalog = subscription.name, state.catalog
+    lsn = _committed(subscription, catalog) if text is None else given_lsn(text)
     while (missing := _missing(catalog, name, lsn)) is not None:
         row = catalog.subscription(name)
         if row is not None and not row.enabled:
@@ -56,10 +58,24 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
     return f"{name}: Delta has every transaction up to {lsn} ({time.monotonic() - begun_s:.1f} s)"
 
 
-def _committed(subscription: Subscription) -> Lsn:
-    """An LSN that no transaction which has committed ends after, whatever its synchronous_commit."""
-    with Publisher(subscription.connection, application_name=f"{subscription.name}_wait") as publisher:
-        return sent_up_to(publisher.insert_lsn())
+def _committed(subscription: Subscription, catalog: Catalog) -> Lsn:
+    """An LSN that no transaction which has committed ends after, whatever its synchronous_commit.
+
+    Raises:
+        PublisherError: It says nothing, because the server does not have what is durable here.
+    """
+    conninfo, application_name = subscription.connection, f"{subscription.name}_wait"
+    positions = held(catalog, subscription.name)  # before the server is asked: the daemon goes on
+    with (
+        Publisher(conninfo, application_name=application_name) as publisher,
+        ReplicationConnection(conninfo, application_name=application_name) as replication,
+    ):
+        lsn, server = sent_up_to(publisher.insert_lsn()), replication.history()
+        if server.started_us != publisher.started_us():
+            raise PublisherError("the connection string has just led to two servers", retry=True)
+    if positions is not None and (refused := refused_by(positions, server, subscription.name)) is not None:
+        raise refused
+    return lsn
 
 
 def _missing(catalog: Catalog, name: str, lsn: Lsn) -> str | None:

@@ -16,7 +16,7 @@ import psycopg
 
 from pgbridge.bridge.receive.connection import connect, read_rows, translated
 from pgbridge.bridge.runtime import errors, remedies, threads
-from pgbridge.bridge.track.position import Missing, Position, ServerHistory, switch_points
+from pgbridge.bridge.track.position import Held, Missing, Position, ServerHistory, compare, switch_points
 from pgbridge.protocol.codec.walsender import quote_identifier
 from pgbridge.protocol.lsn import Lsn
 
@@ -225,6 +225,20 @@ def refusal(missing: Missing, position: Position, *, anew: str, upgraded: str = 
     )
 
 
+def refused_by(positions: Held, server: ServerHistory, subscription: str) -> errors.PublisherError | None:
+    """Return the error for a server that nothing can be streamed from; None if something can.
+
+    Args:
+        subscription: The subscription's own name.
+    """
+    compared = compare(positions, server)
+    if compared.refused is None or compared.position is None:
+        return None
+    anew = f"to copy all tables again, run: {remedies.start_afresh(subscription)}"
+    upgraded = f"if pg_upgrade made this one of it, stop the daemon, and run: {remedies.upgraded(subscription)}"
+    return refusal(compared.refused, compared.position, anew=anew, upgraded=upgraded)
+
+
 def check_slot(
     slot_name: str, status: SlotStatus | None, *, subscription: str, database: str, durable_lsn: Lsn | None
 ) -> Lsn:
@@ -296,6 +310,7 @@ def check_slot(
         raise errors.SlotAdvanced(
             f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
             f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
-            hint=afresh,
+            hint="if state_dir was put back from a backup, move it away, and run: "
+            f"{remedies.recover(subscription)}; else {afresh}",
         )
     return status.confirmed_flush_lsn

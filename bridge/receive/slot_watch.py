@@ -198,7 +198,9 @@ class SlotWatch(threads.Closing):
             self._tell_password(conninfo, slots.password_left_s, [subscription.name for subscription in subscriptions])
             seen |= _healths(slots, subscriptions, self._histories)
             for subscription in subscriptions:
-                if slots.committed is not None:
+                slot = slots.by_name[subscription.slot_name]
+                # of a server that the subscription does not stream from, as after a promotion, LSNs say nothing
+                if slots.committed is not None and slot is not None and slot.active:
                     self._moments[subscription.name].append(slots.committed)
                 self._tell(subscription, seen[subscription.name])
         self._health = seen

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from pgbridge.bridge.evolution.alterations import AddColumn
+from pgbridge.bridge.evolution.attrmap import without_number
 from pgbridge.bridge.lake import ddl, forms
 from pgbridge.bridge.lake.ddl import alter_table
 from pgbridge.bridge.lake.location import read_table
@@ -195,6 +196,27 @@ def kept_rows(spark: SparkSession, rel: RelRow, made: Sequence[TargetColumn], sh
         alterations = [AddColumn(c.name, c.type.arrow, None, c.type.place is Place.VARIANT) for c in lacking]
         alter_table(spark, rel.path, alterations, mode="soft_deletes")
     return Kept(rows=True, deleted=deleted)
+
+
+def with_dropped(
+    columns: Sequence[ColumnRow], before: Iterable[ColumnRow], in_table: Collection[str]
+) -> list[ColumnRow]:
+    """A table's columns, with those that its Delta table keeps of before its copy: on the server they were dropped.
+
+    Another column of such a name is not the one that the Delta table has.
+
+    Args:
+        columns: The published table's now.
+        before: Those that were known of it.
+        in_table: The names of the Delta table's columns.
+    """
+    rows, names = list(columns), {row.name for row in columns}
+    for row in before:
+        if row.state != "hidden" and row.name in in_table and row.name not in names:
+            numbers = [each.attnum for each in rows]
+            gone = replace(row, state="gone")
+            rows.append(without_number(gone, numbers) if row.attnum in numbers else gone)
+    return rows
 
 
 def columns_in_target(table: PublishedTable, columns: Iterable[ColumnRow], shape: Shape) -> list[ColumnRow]:

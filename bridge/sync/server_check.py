@@ -18,7 +18,7 @@ from pgbridge.bridge.catalog import catalog_rows, refresh
 from pgbridge.bridge.catalog.held import held, note_timeline, timeline_begins
 from pgbridge.bridge.lake.table_position import TablePosition, behind, table_position
 from pgbridge.bridge.receive.server_facts import is_synchronous
-from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal
+from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal, refused_by
 from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.track.position import Held, Position, ServerHistory, compare
 from pgbridge.protocol.lsn import INVALID, Lsn
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.receive.publisher import Publisher
     from pgbridge.bridge.receive.slot_status import SlotStatus
-
-
-def refused_by(positions: Held, server: ServerHistory, subscription: str) -> errors.PublisherError | None:
-    """Return the error for a server that nothing can be streamed from; None if something can."""
-    compared = compare(positions, server)
-    if compared.refused is None or compared.position is None:
-        return None
-    owner = catalog_rows.owner_of(subscription)
-    anew = f"to copy all tables again, run: {remedies.start_afresh(owner)}"
-    upgraded = f"if pg_upgrade made this one of it, stop the daemon, and run: {remedies.upgraded(owner)}"
-    return refusal(compared.refused, compared.position, anew=anew, upgraded=upgraded)
 
 
 class ServerCheck:
@@ -78,7 +67,7 @@ class ServerCheck:
         positions = held(self._catalog, name)
         if positions is None:
             return server
-        if (refused := refused_by(positions, server, name)) is not None:
+        if (refused := refused_by(positions, server, catalog_rows.owner_of(name))) is not None:
             raise refused
         compared = compare(positions, server)
         if compared.undo and positions.batch is not None:
@@ -153,8 +142,21 @@ class ServerCheck:
         Raises:
             SlotAdvanced: Somebody moved it before the stream began.
         """
-        status = self._publisher.slot(self._subscription.slot_name)
-        self.check_slot(status, self._catalog.remote_lsn(self._subscription.name) or INVALID)
+        name, slot_name = self._subscription.name, self._subscription.slot_name
+        status = self._publisher.slot(slot_name)
+        self.check_slot(status, self._catalog.remote_lsn(name) or INVALID)
+        row = self._catalog.subscription(name)
+        before = row.slot_name if row is not None else None
+        if row is not None and row.system_identifier is not None and before is not None and before != slot_name:
+            # so that drop, resync and a recovery know it
+            system_identifier = row.system_identifier
+            self._catalog.set_slot(name, slot_name=slot_name, slot_state="ready", system_identifier=system_identifier)
+            self._log.warning(
+                "the subscription streams from another slot than before, which keeps WAL as long as it exists",
+                slot_name=slot_name,
+                before=before,
+                hint=f"if nothing else streams from it, drop it on the server: {remedies.drop_slot(before)}",
+            )
         names = self._publisher.setting("synchronous_standby_names")
         if is_synchronous(names, self._subscription.name):
             self._log.warning(

@@ -9,6 +9,8 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from pgbridge.bridge.batch.routes import Subscribed
 from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.receive.publications import read_publications
@@ -135,18 +137,33 @@ class Start:
         )
         self._sync.begin_another_life(system_identifier)
         if snapshot is None:
-            if status is not None:
-                replication.drop_slot(slot_name)  # created just before a crash, and never streamed from
-            snapshot = replication.create_slot(
-                slot_name,
-                export_snapshot=self._subscription.copy_data,
-                two_phase=self._subscription.two_phase,
-                failover=self._subscription.failover,
-            )
+            if status is not None:  # created just before a crash, and never streamed from
+                self._check.check_slot(status, None)
+                replication.drop_slot(slot_name)
+            snapshot = self._create_slot(replication)
             faults.reach("slot_created")
             self._log.info("created replication slot", slot_name=slot_name, lsn=str(snapshot.consistent_point))
         self._catalog.create_origin(name, snapshot.consistent_point, incarnation, rels, server.timeline)
         return replace(snapshot, timeline=server.timeline)
+
+    def _create_slot(self, replication: ReplicationConnection) -> Snapshot:
+        """Create the slot; one that somebody else makes after a refusal is not taken for ours."""
+        try:
+            return replication.create_slot(
+                self._subscription.slot_name,
+                export_snapshot=self._subscription.copy_data,
+                two_phase=self._subscription.two_phase,
+                failover=self._subscription.failover,
+            )
+        except errors.PublisherError as error:
+            if (
+                isinstance(error.__cause__, psycopg.Error) and error.__cause__.sqlstate is not None
+            ):  # there is an answer
+                self._catalog.forget_slot(self._subscription.name)
+            raise
+        except errors.SyncError:
+            self._catalog.forget_slot(self._subscription.name)
+            raise
 
 
 def shared_slot(slot_name: str, owner: str) -> errors.PublisherError:

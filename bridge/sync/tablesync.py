@@ -56,6 +56,7 @@ from pgbridge.bridge.sync.made_tables import (
     one_place,
     replaced_columns,
     shared_table,
+    with_dropped,
 )
 from pgbridge.bridge.sync.ranged_copy import commit_ranges, copy_ranges, ranged_table
 from pgbridge.bridge.sync.server_check import OwnPositions
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
     from pgbridge.bridge.apply.context import Context
     from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+    from pgbridge.bridge.publication.shape import Shape
     from pgbridge.bridge.receive.publisher import Publisher
     from pgbridge.bridge.receive.slot import Snapshot
     from pgbridge.bridge.track.position import ServerHistory
@@ -258,6 +260,7 @@ class TableSync:
         types = publisher.types(column.type_oid for column in table.columns)
         existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
+        target: Target | None = None
         mode, shape = self._subscription.mode_of(rel.qualified_name), self._subscription.shape_of(rel.qualified_name)
         check_shape(table, shape, is_new=rel.shape is None)
         made = new_columns(table, types, self._subscription.target.parsed)
@@ -265,7 +268,7 @@ class TableSync:
         keeps, owner = again and mode == "soft_deletes", owner_of(self._subscription.name)
         kept = kept_rows(self._spark, rel, made, shape, owner) if keeps else NOTHING_KEPT
         try:
-            _, columns = self._target(rel, table, types, exists=existed)
+            target, columns = self._target(rel, table, types, exists=existed)
         except errors.TargetError as error:
             if not again or kept.deleted or isinstance(error, errors.OwnColumnError) or unsupported_table(table):
                 raise
@@ -287,7 +290,7 @@ class TableSync:
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
         with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
-            known_columns = columns_in_target(table, locked_columns(table, publisher), shape)
+            known_columns = self._columns(table, publisher, shape, target if again else None)
             spec = copy_spec(
                 table,
                 types,
@@ -319,6 +322,14 @@ class TableSync:
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _columns(
+        self, table: PublishedTable, publisher: Publisher, shape: Shape, target: Target | None
+    ) -> list[ColumnRow]:
+        """All columns of a table, which a lock keeps as they are, and those that its Delta table has from before."""
+        columns = columns_in_target(table, locked_columns(table, publisher), shape)
+        before = self._catalog.columns(owner_of(self._subscription.name)).get(table.relid, ())
+        return with_dropped(columns, before, () if target is None else [field.name for field in target.schema])
 
     def _make_durable(self, path: str, stamp: CommitStamp, *, existed: bool) -> None:
         """Have a copy on disk, whatever becomes of the earlier log: it may have a copy whose flush has failed."""

@@ -250,7 +250,9 @@ def test_a_state_that_was_put_back_from_a_backup(lives, private_server):
     private_server.execute(matrix.each(matrix.CHANGES))
     life.caught_up()
     life.put_back_state()
-    assert isinstance(life.live(), SlotAdvanced)
+    error = life.live()
+    assert isinstance(error, SlotAdvanced)
+    assert "if state_dir was put back from a backup, move it away, and run: pgbridge recover" in error.hint
     with pytest.raises(StateError, match='has the state of "forked"') as caught:
         life.recover()
     assert "move the directory away, and repeat the command" in caught.value.hint

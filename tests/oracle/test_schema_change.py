@@ -18,6 +18,7 @@ import pytest
 
 from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.batch.routes import Routes, Subscribed
+from pgbridge.bridge.catalog import refresh, reset
 from pgbridge.bridge.effects.events import INSERT, UPDATE
 from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn
 from pgbridge.bridge.evolution.tracker import DefinitionTracker
@@ -203,6 +204,26 @@ def test_all_of_it_while_the_bridge_is_stopped(publisher, memory_pipeline, equal
     assert sorted(row["id"] for row in bridge.rows("doomed")) == [1, 2]
     assert [row["id"] for row in bridge.rows("old_name")] == [1]
     assert set(bridge.rows("away")[0]) == {"id", "a", "c"}
+
+
+@pytest.mark.parametrize("copied", ["a table", "all tables"])
+def test_a_dropped_column_that_a_copy_left_is_not_the_new_one_of_its_name(publisher, memory_pipeline, copied):
+    """Existing rows have the new one's default, as they would have without the copy."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 1)")
+    publisher.execute("CREATE PUBLICATION pub FOR TABLE t")
+    bridge = memory_pipeline()
+    bridge.catch_up()
+    name = bridge.subscription.name
+    publisher.execute("ALTER TABLE t DROP b; INSERT INTO t VALUES (2)")
+    if copied == "a table":
+        refresh.ask(bridge.catalog, name, [("public", "t")], copy_data=True)
+    else:
+        reset.start_afresh(bridge.catalog, name, {("public", "t")})
+        publisher.query("SELECT pg_drop_replication_slot(%s)", (bridge.subscription.slot_name,))
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE t ADD b int DEFAULT 7; INSERT INTO t VALUES (3, 3)")
+    bridge.catch_up()
+    assert sorted((row["id"], row["b"]) for row in bridge.rows("t")) == [(1, 7), (2, 7), (3, 3)]
 
 
 def test_strict_is_postgresqls_own_rule(publisher, memory_pipeline):

@@ -76,6 +76,9 @@ def _keyed_tally(
 ) -> Tally:
     """Commit the changes' net effect, or the changes one by one, if it does not say it all."""
     effect = changes.net_effect()
+    if not keyed.keeps_beside and (not effect.clear or effect.shape.reborn):
+        # somebody may have added a column since the stream began: a row that ended does not leave its value to another
+        keyed = replace(keyed, keeps_beside=not keyed.holds(location.read_table(spark, keyed.path).columns))
     if effect.clear and changes.truncated:
         return overwrite(commit_session(spark, "large"), effect, keyed)
     tally = apply_effects(spark, effect, keyed, known) if effect.clear else None

@@ -30,6 +30,8 @@ from pgbridge.bridge.lake import commit_errors, schema
 from pgbridge.bridge.targets.location import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pgbridge.bridge.batch.batch import TableChanges
     from pgbridge.bridge.effects.net_effect import NetEffect
     from pgbridge.bridge.targets.target import TargetColumn
@@ -67,6 +69,10 @@ class KeyedTarget:
     def names(self) -> list[str]:
         """The replicated columns' names."""
         return [column.name for column in self.columns]
+
+    def holds(self, names: Iterable[str]) -> bool:
+        """Whether all columns of these names are replicated."""
+        return set(names) <= set(self.names)
 
     @property
     def key_names(self) -> list[str]:

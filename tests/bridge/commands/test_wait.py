@@ -16,7 +16,8 @@ from pgbridge.bridge.catalog.lock import locked
 from pgbridge.bridge.commands import wait as module
 from pgbridge.bridge.commands.state import State
 from pgbridge.bridge.commands.wait import wait
-from pgbridge.bridge.runtime.errors import BridgeError, InvalidLsn, StateError
+from pgbridge.bridge.runtime.errors import BridgeError, InvalidLsn, PublisherError, PublisherWentBack, StateError
+from pgbridge.bridge.track.position import ServerHistory
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.monitor.registered import registered
 from tests.bridge.subscribed import end
@@ -168,16 +169,37 @@ def test_bad_input(shop):
         waited(shop, None)
 
 
+class Server(SimpleNamespace):
+    """What the command asks, as a publisher and as a walsender."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def committed(shop, monkeypatch, insert_lsn, history):
+    server = Server(insert_lsn=lambda: Lsn.parse(insert_lsn), started_us=lambda: 1, history=lambda: history)
+    for name in ("Publisher", "ReplicationConnection"):
+        monkeypatch.setattr(module, name, lambda *_, **__: server)
+    return str(module._committed(shop.config.subscription["shop"], shop.catalog))
+
+
 @pytest.mark.parametrize(
     ("insert_lsn", "lsn"), [("1/2018", "1/2000"), ("1/28", "1/0"), ("1/2019", "1/2019"), ("1/2000", "1/2000")]
 )
 def test_the_header_of_a_page_is_not_waited_for(shop, monkeypatch, insert_lsn, lsn):
-    class Idle(SimpleNamespace):
-        def __enter__(self):
-            return self
+    assert committed(shop, monkeypatch, insert_lsn, SimpleNamespace(started_us=1)) == lsn
 
-        def __exit__(self, *_):
-            pass
 
-    monkeypatch.setattr(module, "Publisher", lambda *_, **__: Idle(insert_lsn=lambda: Lsn.parse(insert_lsn)))
-    assert str(module._committed(shop.config.subscription["shop"])) == lsn
+def test_a_server_that_went_back_says_nothing(shop, monkeypatch):
+    """Its LSN is below the origin's, but Delta does not have what was committed there."""
+    streaming(shop)
+    shop.catalog.set_slot("shop", slot_name="s", slot_state="ready", system_identifier="1")
+    same = ServerHistory("1", 1, Lsn(0x120), False, {}, 1)
+    assert committed(shop, monkeypatch, "0/120", same) == "0/120"
+    with pytest.raises(PublisherWentBack, match="durable"):
+        committed(shop, monkeypatch, "0/90", replace(same, flush_lsn=Lsn(0x90)))
+    with pytest.raises(PublisherError, match="two servers"):
+        committed(shop, monkeypatch, "0/90", replace(same, started_us=2))

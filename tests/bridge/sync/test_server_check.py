@@ -16,9 +16,10 @@ from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow, sync_name
 from pgbridge.bridge.catalog.held import held, note_timeline
 from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.slot import refused_by
 from pgbridge.bridge.receive.slot_status import SlotStatus
 from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
-from pgbridge.bridge.sync.server_check import ServerCheck, refused_by
+from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.track.position import Position, ServerHistory
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.skipped.kept import NO_SPARK
@@ -221,11 +222,14 @@ def test_a_standby_that_lags_is_waited_for(world):
 
 def test_a_tablesync_worker_names_its_subscription(world):
     name = sync_name("shop")
-    error = refused_by(world.held, ServerHistory("7", 1, Lsn(0)), name)
-    assert error is not None
-    assert error.hint is not None
-    assert "pgbridge resync shop" in error.hint
-    assert name not in error.hint
+    world.catalog.register(name, enabled=True)
+    world.catalog.create_origin(name, Lsn(0x100), "abc", [], 1)
+    world.server = ServerHistory("7", 1, Lsn(0))
+    world.check._subscription = world.check._subscription.model_copy(update={"name": name})
+    with pytest.raises(PublisherWentBack) as caught:
+        world.check.look()
+    assert "pgbridge resync shop" in caught.value.hint
+    assert name not in caught.value.hint
 
 
 def test_the_slot_is_checked(world):

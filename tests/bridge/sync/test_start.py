@@ -27,6 +27,7 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.demo.server import EmbeddedPostgres
 from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
 from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.runtime.errors import PublisherError, PublisherWentBack, SlotAdvanced
 from pgbridge.bridge.sync.server_check import ServerCheck
 from pgbridge.bridge.sync.start import HandledTables, Start, warn_without_identity
@@ -150,6 +151,41 @@ def test_a_slot_made_just_before_a_crash_is_made_again(publisher, memory_pipelin
     publisher.execute("INSERT INTO t VALUES (2)")
     bridge.catch_up()
     assert ids(bridge) == [1, 2]
+
+
+def test_a_slot_that_somebody_makes_after_a_refusal_is_not_ours(publisher, memory_pipeline, monkeypatch):
+    """The server has said that it has not made it: what is there later is not dropped."""
+    publisher.execute(SETUP)
+    bridge = memory_pipeline(slot_name="the_slot")
+
+    def refused(*_, **__):
+        raise PublisherError("no") from psycopg.errors.ConfigurationLimitExceeded("all replication slots are in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplicationConnection, "create_slot", refused)
+        with pytest.raises(PublisherError, match="no"):
+            bridge.catch_up()
+    publisher.query("SELECT pg_create_logical_replication_slot('the_slot', 'test_decoding')")
+    with pytest.raises(PublisherError, match='replication slot "the_slot" already exists'):
+        bridge.catch_up()
+    assert slots(publisher) == ["the_slot"]
+
+
+def test_the_slot_may_be_another_one_that_stands_there(publisher, memory_pipeline):
+    """The catalog knows it from then on, and an operator is told of the one before."""
+    publisher.execute(SETUP)
+    bridge = memory_pipeline(slot_name="one")
+    bridge.catch_up()
+    publisher.query("SELECT pg_copy_logical_replication_slot('one', 'two')")
+    bridge.subscription = bridge.subscription.model_copy(update={"slot_name": "two"})
+    publisher.execute("INSERT INTO t VALUES (2)")
+    with capture_logs() as logs:
+        bridge.catch_up()
+    assert ids(bridge) == [1, 2]
+    assert bridge.catalog.subscription(bridge.subscription.name).slot_name == "two"
+    (hint,) = (log["hint"] for log in logs if "another slot than before" in log["event"])
+    publisher.query("SELECT" + hint.partition("SELECT")[2].rstrip(";"))
+    assert slots(publisher) == ["two"]
 
 
 @pytest.mark.parametrize(("copy_data", "expected"), [(True, [1, 2, 3]), (False, [2, 3])])

@@ -50,6 +50,17 @@ def test_changes_are_merged_in_one_commit(spark, target):
     assert [kind for kind, _ in operations(spark, target)] == ["WRITE", "MERGE"]
 
 
+@pytest.mark.parametrize("before", [(), ((UPDATE, 1, 5, "moves"), (UPDATE, 5, 1, "back"))], ids=["clear", "with moves"])
+def test_a_row_that_is_made_again_has_nothing_of_a_column_that_was_added_meanwhile(spark, target, before):
+    """By hand, since the stream began with the table's columns."""
+    apply_table(spark, changes(target, (INSERT, None, 1, "a"), (INSERT, None, 2, "b")))
+    spark.sql(f"ALTER TABLE delta.`{target.path}` ADD COLUMNS (own string)").collect()
+    spark.sql(f"UPDATE delta.`{target.path}` SET own = 'x'").collect()
+    apply_table(spark, changes(target, *before, (DELETE, 1, None, None), (INSERT, None, 1, "again")))
+    rows = spark.read.format("delta").load(target.path).select("id", "own").collect()
+    assert sorted((row["id"], row["own"]) for row in rows) == [(1, None), (2, "x")]
+
+
 def test_truncate_is_an_overwrite_with_what_came_after(spark, target):
     apply_table(spark, changes(target, (INSERT, None, 1, "a")))
     after = changes(
