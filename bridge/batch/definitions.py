@@ -165,7 +165,12 @@ class Definitions:
             else:
                 key = {relation.columns[k].name for k in key_of(relation, subscribed)}
                 plan = self._tracker.plan(
-                    relation, types, target, replicated=subscribed.columns, key=key, shape=shape, xid=xid
+                    *(relation, types, target),
+                    replicated=subscribed.columns,
+                    key=key,
+                    shape=shape,
+                    xid=xid,
+                    root=subscribed.relid,
                 )
                 columns, alterations = plan.columns, plan.alterations
                 collector.alter(alterations)

@@ -115,6 +115,34 @@ def _is_generated(attribute: Attribute | None) -> bool:
     return attribute is not None and attribute.generated != ""
 
 
+def of_partition(
+    rows: Iterable[ColumnRow], attributes: Sequence[Attribute], own: Sequence[Attribute]
+) -> tuple[ColumnRow, ...]:
+    """A root's known columns under the numbers that they have in a partition, where names are the root's.
+
+    Args:
+        rows: The root's columns as they are known.
+        attributes: Those that it has in the publisher's catalog.
+        own: The partition's there.
+
+    Returns:
+        The columns; none if one of the two tables does not exist any more.
+    """
+    if not attributes or not own:
+        return ()
+    now = {attribute.attnum: attribute.name for attribute in attributes}
+    numbers = {attribute.name: attribute.attnum for attribute in own if attribute.name is not None}
+    found: list[ColumnRow] = []
+    for row in rows:
+        name = now.get(row.attnum)
+        if name is not None and name in numbers:
+            found.append(replace(row, attnum=numbers[name]))
+        else:
+            others = (*numbers.values(), *(each.attnum for each in found))
+            found.append(without_number(replace(row, state="gone"), others))
+    return tuple(found)
+
+
 def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:
     """Return a column whose number is another's under a negative number that none of the others has."""
     return replace(row, attnum=min(-1, min(others, default=0) - 1))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pgbridge.bridge.catalog.catalog_rows import ColumnRow
+from pgbridge.bridge.evolution.attrmap import of_partition
 from pgbridge.bridge.evolution.plan import Definition, Plan, plan
 from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.runtime import remedies
@@ -91,6 +92,7 @@ class DefinitionTracker:
         key: Collection[str],
         shape: Shape = AS_PUBLISHED,
         xid: int | None = None,
+        root: int | None = None,
     ) -> Plan:
         """Plan how a target follows a definition. The plan counts from now on.
 
@@ -100,19 +102,23 @@ class DefinitionTracker:
             shape: What the target has in place of the columns. All names in the plan, and those of known columns, are
                 the target's.
             xid: The transaction that brings it.
+            root: The oid of the table that the target is of; None if it is not known.
 
         Raises:
             NeedsResync: The target cannot follow it.
             PublisherError: The publisher's catalog cannot be read.
         """
         attributes = self._attributes(relation.relation_id, xid)
+        known = self._known.get(relation.relation_id, ())
+        if not known and root is not None and root in self._known:  # a partition that comes for the first time
+            known = of_partition(self._known[root], self._attributes(root, xid), attributes)
         definition = Definition(
             (target.namespace, target.name),
             [replace(column, name=shape.name(column.name)) for column in relation.columns],
             types,
             None if replicated is None else {shape.name(name) for name in replicated},
             {shape.name(name) for name in key},
-            self._known.get(relation.relation_id, ()),
+            known,
             [each if each.name is None else replace(each, name=shape.name(each.name)) for each in attributes],
             (relation.namespace or "pg_catalog", relation.name) == (target.namespace, target.name),
             self._types,
@@ -125,11 +131,22 @@ class DefinitionTracker:
         )
         planned = plan(definition, self._schema(target))
         self._known[relation.relation_id] = planned.known
+        if planned.alterations and root is not None and root in self._known and root != relation.relation_id:
+            self._known[root] = self._as_of_root(root, planned.known, shape, xid)
         self._schemas[target.path] = planned.schema
         remedy = remedies.resync(self._subscription, target.qualified_name)
         for warning in planned.warnings:
             self._warn(target.qualified_name, warning, remedy)
         return planned
+
+    def _as_of_root(self, root: int, rows: Sequence[ColumnRow], shape: Shape, xid: int | None) -> tuple[ColumnRow, ...]:
+        """The root's columns as they are known once one of its partitions has altered the target."""
+        by_name = {row.name: row for row in rows if row.state != "gone"}
+        known = {row.attnum: row for row in self._known[root]}
+        for each in self._attributes(root, xid):
+            if each.name is not None and (row := by_name.get(shape.name(each.name))) is not None:
+                known[each.attnum] = replace(row, attnum=each.attnum)
+        return tuple(known.values())
 
     def with_planned_schema(self, target: Target) -> Target:
         """Return a target with its columns after all plans so far."""

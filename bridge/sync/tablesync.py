@@ -25,6 +25,7 @@ from pgbridge.bridge.apply.suspects import SUSPECTS, Work
 from pgbridge.bridge.batch.routes import Subscribed
 from pgbridge.bridge.catalog import copied_ranges, followed, manifest, refresh
 from pgbridge.bridge.catalog.catalog_rows import RelRow, owner_of
+from pgbridge.bridge.evolution.tracker import copied_columns
 from pgbridge.bridge.lake.ddl import check_properties
 from pgbridge.bridge.lake.forms import check_new_table
 from pgbridge.bridge.lake.location import layout_of, place_of, read_table
@@ -173,7 +174,14 @@ class TableSync:
         Its Delta table keeps its rows; it is created if it does not exist. One that does not fit is a TargetError.
         """
         self._target(rel, table, publisher.types(column.type_oid for column in table.columns))
+        self._note_columns(table, publisher)
         return replace(rel, state="r")
+
+    def _note_columns(self, table: PublishedTable, publisher: Publisher) -> None:
+        """Know the columns of a table that is not copied: one may be renamed before the stream brings a change."""
+        shape = self._subscription.shape_of(table.qualified_name)
+        columns = columns_in_target(table, copied_columns(table, publisher.attributes(table.relid)), shape)
+        self._catalog.put_columns(self._subscription.name, table.relid, columns)
 
     def copy(
         self, tables: Mapping[tuple[str, str], PublishedTable], publisher: Publisher, snapshot: Snapshot
@@ -462,6 +470,7 @@ class TableSync:
             elif table is not None:
                 types = publisher.types(column.type_oid for column in table.columns)
                 target, _ = self._target(rel, table, types)
+                self._note_columns(table, publisher)
             else:
                 continue
             relid = rel.relid or (table.relid if table is not None else None)

@@ -226,6 +226,50 @@ def test_a_dropped_column_that_a_copy_left_is_not_the_new_one_of_its_name(publis
     assert sorted((row["id"], row["b"]) for row in bridge.rows("t")) == [(1, 7), (2, 7), (3, 3)]
 
 
+def test_a_renamed_column_comes_first_by_a_partition_that_is_new(publisher, memory_pipeline, tmp_path):
+    """The table is its root's by definitions, so what is known of the root counts for a partition without a past."""
+    definitions = tmp_path / "publications.sql"
+    definitions.write_text("CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root);")
+    publisher.execute("""
+        CREATE TABLE t (id int, part int, gone int, b text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+        CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1);
+        INSERT INTO t VALUES (1, 1, 0, 'x'); ALTER TABLE t DROP gone; CREATE PUBLICATION pub FOR TABLE t;
+    """)
+    bridge = memory_pipeline(publication_definitions=str(definitions))
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE t RENAME b TO c; CREATE TABLE t2 PARTITION OF t FOR VALUES IN (2)")
+    publisher.execute("INSERT INTO t VALUES (2, 2, 'y')")
+    bridge.catch_up()
+    assert sorted((row["id"], row["c"]) for row in bridge.rows("t")) == [(1, "x"), (2, "y")]
+    publisher.execute("ALTER TABLE t ADD b int DEFAULT 7; INSERT INTO t VALUES (3, 2, 'z')")
+    bridge.catch_up()
+    publisher.execute("CREATE TABLE t3 PARTITION OF t FOR VALUES IN (3); INSERT INTO t VALUES (4, 3, 'new', 4)")
+    publisher.execute("INSERT INTO t VALUES (5, 1, 'old', 5)")
+    bridge.catch_up()
+    expected = [(1, "x", 7), (2, "y", 7), (3, "z", 7), (4, "new", 4), (5, "old", 5)]
+    assert sorted((row["id"], row["c"], row["b"]) for row in bridge.rows("t")) == expected
+    assert all("b_dropped" not in row for row in bridge.rows("t"))
+
+
+def test_a_table_that_is_not_copied_has_a_column_renamed(publisher, memory_pipeline):
+    """Before the stream brings its first change."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, b text); CREATE PUBLICATION pub FOR TABLE t")
+    bridge = memory_pipeline()
+    bridge.catch_up()
+    publisher.execute("INSERT INTO t VALUES (1, 'x')")
+    bridge.catch_up()
+    name = bridge.subscription.name
+    bridge.subscription = bridge.subscription.model_copy(update={"copy_data": False})
+    reset.forget(bridge.catalog, name)
+    bridge.catalog.register(name, enabled=True)
+    bridge.catalog.set_enabled(name, enabled=True)
+    publisher.query("SELECT pg_drop_replication_slot(%s)", (bridge.subscription.slot_name,))
+    bridge.catch_up()
+    publisher.execute("ALTER TABLE t RENAME b TO c; INSERT INTO t VALUES (2, 'y')")
+    bridge.catch_up()
+    assert sorted((row["id"], row["c"]) for row in bridge.rows("t")) == [(1, "x"), (2, "y")]
+
+
 def test_strict_is_postgresqls_own_rule(publisher, memory_pipeline):
     """A column that the target lacks is an error; one that the publisher lacks is left alone."""
     publisher.execute(U + "CREATE PUBLICATION pub FOR ALL TABLES")
