@@ -277,6 +277,10 @@ EXECUTED: Final[dict[str, dict[str, str]]] = {
     "receive/stream/masking.py": {
         "add {listed} to mask": "oracle/test_masks.py::test_definitions_that_change",
     },
+    "sync/table_reading.py": {
+        "end that transaction": "bridge/sync/test_tablesync_worker.py::"
+        "test_a_table_that_is_locked_does_not_hold_up_the_others_of_a_start",
+    },
     "sync/tablesync.py": {
         "copy the table afresh": "oracle/test_masks.py::test_masks_that_change_have_the_table_wait",
         "to have the copy replace": _ROWS_ALREADY,

@@ -132,15 +132,15 @@ def of_partition(
         return ()
     now = {attribute.attnum: attribute.name for attribute in attributes}
     numbers = {attribute.name: attribute.attnum for attribute in own if attribute.name is not None}
-    found: list[ColumnRow] = []
+    own_rows: list[ColumnRow] = []
     for row in rows:
         name = now.get(row.attnum)
         if name is not None and name in numbers:
-            found.append(replace(row, attnum=numbers[name]))
+            own_rows.append(replace(row, attnum=numbers[name]))
         else:
-            others = (*numbers.values(), *(each.attnum for each in found))
-            found.append(without_number(replace(row, state="gone"), others))
-    return tuple(found)
+            others = (*numbers.values(), *(each.attnum for each in own_rows))
+            own_rows.append(without_number(replace(row, state="gone"), others))
+    return tuple(own_rows)
 
 
 def without_number(row: ColumnRow, others: Iterable[int]) -> ColumnRow:

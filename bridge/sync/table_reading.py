@@ -20,8 +20,8 @@ import psycopg
 
 from pgbridge import sql
 from pgbridge.bridge.evolution.tracker import copied_columns
-from pgbridge.bridge.receive.connection import connect, dictionaries, translated
-from pgbridge.bridge.runtime.errors import SyncError, TableAltered
+from pgbridge.bridge.receive.connection import connect, dictionaries, read_rows, translated
+from pgbridge.bridge.runtime.errors import PublisherError, SyncError, TableAltered
 from pgbridge.bridge.runtime.threads import Closing
 from pgbridge.protocol.bulk.copy import copy_expression
 from pgbridge.protocol.values.types import resolve
@@ -169,6 +169,7 @@ class TableLock(Closing):
     Args:
         snapshot: The exported snapshot under which the table will be read; None if it is younger than the lock.
         stopping: Whether to give up while another session's lock is in the way.
+        patience_s: How long to wait for such a lock, in seconds; None for ever.
 
     Attributes:
         ranges: The table's block ranges: one for each COPY.
@@ -177,7 +178,8 @@ class TableLock(Closing):
         filenodes: Those of the table, or of its partitions: others once it was rewritten.
 
     Raises:
-        PublisherError: From the constructor, if the table cannot be read, mostly for want of privileges.
+        PublisherError: From the constructor, if the table cannot be read, mostly for want of privileges; or, with
+            `retry`, after the patience.
         TableAltered: From the constructor: the snapshot does not show the table's rows any more.
         SyncError: From the constructor, if `stopping` returned True while another session's lock was in the way.
     """
@@ -190,13 +192,17 @@ class TableLock(Closing):
         *,
         application_name: str,
         stopping: Callable[[], bool] = lambda: False,
+        patience_s: float | None = None,
     ) -> None:
         self._snapshot = snapshot
+        begun_s = time.monotonic()
         self._connection = connect(conninfo, application_name=application_name)
         try:
             plan = self._lock(table)
             while plan is None:
                 _raise_if(stopping(), table)
+                if patience_s is not None and time.monotonic() - begun_s >= patience_s:
+                    self._raise_locked(table)
                 plan = self._lock(table)
             _raise_if_rewritten(snapshot is not None and rows_made_anew(self._connection, table), table)
             sizes = list(dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": table.relid})))
@@ -234,6 +240,17 @@ class TableLock(Closing):
             return None
         plan: dict[str, Any] = explained[0]["Plan"]
         return plan
+
+    def _raise_locked(self, table: PublishedTable) -> None:
+        """Raise the error for a table that others have locked."""
+        holders = read_rows(self._connection, "lock_holders", {"relid": table.relid})
+        processes = ", ".join(_holder(holder) for holder in holders) or "another session"
+        pids = [holder["name"] for holder in holders if holder["name"] is not None]
+        raise PublisherError(
+            f'table "{table.qualified_name}" cannot be copied: it is locked by {processes}',
+            hint=f"end that transaction, on the server: SELECT pg_terminate_backend({pids[0]});" if pids else "",
+            retry=True,
+        )
 
     @property
     def rows_per_file(self) -> int:
@@ -279,6 +296,13 @@ def _raise_if_rewritten(rewritten: bool, table: PublishedTable) -> None:
     if rewritten:
         name = table.qualified_name
         raise TableAltered(f'table "{name}" was rewritten after the snapshot, which does not show its rows any more')
+
+
+def _holder(row: dict[str, Any]) -> str:
+    if row["name"] is None:
+        return "a prepared transaction"
+    told = [row["application_name"], row["state"], row["age_s"] and f"for {row['age_s']:.0f} s"]
+    return f"process {row['name']} ({', '.join(filter(None, told))})"
 
 
 def _raise_if(stopping: bool, table: PublishedTable) -> None:

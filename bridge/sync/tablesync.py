@@ -80,6 +80,9 @@ if TYPE_CHECKING:
 _WORTH_RECORDING_S = 10.0
 """A copy that took longer is recorded in the warehouse at once: it would not be made again if state_dir were lost."""
 
+_LOCK_PATIENCE_S = 60.0
+"""Longer, others' locks on one table do not hold up the other tables: it is copied by itself later."""
+
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
 
@@ -297,7 +300,12 @@ class TableSync:
         application_name = f"{name[:45]}_sync_{table.relid}"
         conninfo = self._subscription.connection
         waiting = self._heartbeat.beating(self._stopping)
-        with TableLock(conninfo, table, snapshot.name, application_name=f"{name}_sync", stopping=waiting) as lock:
+        with TableLock(
+            *(conninfo, table, snapshot.name),
+            application_name=f"{name}_sync",
+            stopping=waiting,
+            patience_s=_LOCK_PATIENCE_S,
+        ) as lock:
             known_columns = self._columns(table, publisher, shape, target if again else None)
             spec = copy_spec(
                 table,

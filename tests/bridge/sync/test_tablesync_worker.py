@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from pgbridge.bridge.catalog import refresh
@@ -17,6 +18,7 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.receive.slot import tablesync_slot
 from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import NeedsResync, PublisherError, SyncError, TakenOver, counts_in_copy
+from pgbridge.bridge.sync import tablesync
 from pgbridge.bridge.sync.tablesync_worker import TableSyncWorker
 from pgbridge.bridge.track.progress import Progress
 from pgbridge.protocol.lsn import Lsn
@@ -131,6 +133,33 @@ def test_others_go_on_and_a_copy_is_cut_short(publisher, memory_pipeline):
     lock.close()
     bridge.catch_up()
     assert bridge.rows("later") == [{"id": 1, "note": "copied"}]
+
+
+def test_a_table_that_is_locked_does_not_hold_up_the_others_of_a_start(publisher, memory_pipeline, monkeypatch):
+    """After a while it is copied beside their stream; who has it locked is told."""
+    publisher.execute(SETUP + "; ALTER PUBLICATION pub ADD TABLE later")
+    bridge = memory_pipeline(workers__retry_max_s=0.2)
+    monkeypatch.setattr(tablesync, "_LOCK_PATIENCE_S", 0.5)
+    lock = publisher.connect()
+
+    def reached(point):
+        if point == "slot_created" and lock.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            lock.execute("BEGIN; LOCK TABLE later")
+
+    faults.install(reached)
+    worker = running(bridge)
+    try:
+        wait_until(lambda: coming(bridge) == {"later": "d"})
+        publisher.execute("INSERT INTO t VALUES (1, 'while later is locked')")
+        wait_until(lambda: ids(bridge) == [1])
+        (problem,) = [row for row in bridge.catalog.rows("SELECT message FROM error") if "later" in row[0]]
+        assert f"is locked by process {lock.info.backend_pid} (" in problem[0]
+        faults.install(lambda _: None)
+        publisher.query(problem[0].partition("on the server: ")[2].partition(";")[0])
+        wait_until(lambda: coming(bridge) == {} and bridge.rows("later") != [])
+    finally:
+        end(worker)
+        lock.close()
 
 
 WAITING = "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND relation = 'later'::regclass"
