@@ -1,4 +1,5 @@
--- Who has a table, or one of its partitions, locked against readers.
+-- Who has a table, one of its partitions or an index of them locked against readers, or waits to have it so: who comes
+-- later waits behind that.
 -- Parameters: relid oid
 -- Returns: name text (the process id; NULL for a prepared transaction), application_name text,
 --          state text (NULL: without pg_read_all_stats, of another role's session), age_s float
@@ -13,6 +14,8 @@ SELECT DISTINCT l.pid::text AS name, a.application_name, a.state,
   FROM pg_locks l
   JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'AccessExclusiveLock'
-   AND l.relation IN (SELECT relid FROM tables)
+ WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+   AND l.pid IS DISTINCT FROM pg_backend_pid()
+   AND (l.relation IN (SELECT relid FROM tables)
+        OR l.relation IN (SELECT x.indexrelid FROM pg_index x JOIN tables t ON x.indrelid = t.relid))
  ORDER BY 1

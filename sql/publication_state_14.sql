@@ -1,6 +1,6 @@
 -- What tells whether publications have been altered, without a lock on a table: the rows of the catalog, each with the
 -- transaction that wrote it. One that is taken out and put back has another row.
--- Parameters: publications text[]
+-- Parameters: publications text[], relid oid (NULL: of all tables; else of this one)
 -- Returns: state text; one row
 -- Lowest version: 10
 SELECT coalesce(string_agg(fact, ' ' ORDER BY fact), '') AS state
@@ -11,4 +11,4 @@ SELECT coalesce(string_agg(fact, ' ' ORDER BY fact), '') AS state
         SELECT 't' || m.oid || ':' || m.xmin
           FROM pg_publication p
           JOIN pg_publication_rel m ON m.prpubid = p.oid
-         WHERE p.pubname = ANY (%(publications)s::text[])) facts
+         WHERE p.pubname = ANY (%(publications)s::text[]) AND m.prrelid = coalesce(%(relid)s::oid, m.prrelid)) facts

@@ -40,7 +40,7 @@ from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE, CommitStamp, stamped
 from pgbridge.bridge.lake.retry import retry_commit
 from pgbridge.bridge.lake.table import existing_schema
 from pgbridge.bridge.lake.table_facts import KnownTables
-from pgbridge.bridge.lake.table_position import check_committed
+from pgbridge.bridge.lake.table_position import check_committed, check_stands
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost
 from pgbridge.bridge.targets.location import sql_name
@@ -262,6 +262,8 @@ class Applier:
         )
         self._undo.check_owned()  # Delta refuses no late ALTER
         with error_context(context, changes.target.path):
+            for followed in self._catalog.rels(self._subscription, path=changes.target.path):
+                check_stands(self._spark, followed, catalog_rows.owner_of(self._subscription))
             alter_table(self._spark, changes.target.path, changes.alterations, self._log, mode=changes.target.mode)
 
     def _table(self, batch: Batch, changes: TableChanges, stamp: CommitStamp, detected: list[Conflicts]) -> None:

@@ -65,7 +65,7 @@ def hold_batch(catalog: Catalog, subscription: str, batch: Batch, clear_skip_lsn
 
     Returns the batch without its changes, for `finish_batch`.
     """
-    committed = [changes.target.path for changes in batch.tables if changes.commits]
+    committed = _committed(batch)
     catalog.hold_batch(
         subscription,
         batch.end_lsn,
@@ -76,6 +76,11 @@ def hold_batch(catalog: Catalog, subscription: str, batch: Batch, clear_skip_lsn
     )
     tables = [replace(changes, changes=pa.table({}), effect=None) for changes in batch.tables]
     return replace(batch, tables=tables, items=[])
+
+
+def _committed(batch: Batch) -> list[str]:
+    """The tables whose logs have the batch's end: also those that it only alters."""
+    return [changes.target.path for changes in batch.tables if changes.commits or changes.alterations]
 
 
 def _applied(catalog: Catalog, subscription: str, batches: Sequence[Batch], kept: Iterable[RelRow]) -> AppliedBatch:
@@ -92,7 +97,7 @@ def _applied(catalog: Catalog, subscription: str, batches: Sequence[Batch], kept
         batches[-1].commit_time_us,
         sum(batch.transactions for batch in batches),
         tuple(dict.fromkeys(named)),
-        tuple(changes.target.path for changes in batches[-1].tables if changes.commits),
+        tuple(_committed(batches[-1])),
     )
 
 

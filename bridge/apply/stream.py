@@ -141,13 +141,13 @@ def stream(
         BridgeError: The stream was lost, or cannot begin.
     """
     name, fallback, catalog, log = context.name, history.fallback, context.catalog, context.log
-    if published.subscription.streaming != "off" and fallback.begins(published.publisher.flush_lsn):
+    if published.subscription.streams and fallback.begins(published.publisher.flush_lsn):
         log.warning("streaming is off for now: with it the publisher ends the stream by the same error every time")
     once = _FallbackControl(control, fallback)
     try:
         again = _stream(context, published, subscribed, history, check=check, control=once, ignored=ignored)
     except errors.StreamError as error:
-        streams = once.streaming and published.subscription.streaming != "off"
+        streams = once.streaming and published.subscription.streams
         fallback.failed(error.message, catalog.remote_lsn(name) or INVALID, lasting=not error.retry)
         if streams and not error.retry and error.finish_lsn is None:
             error.retry = True  # the next stream is without `streaming`, and can tell the transaction

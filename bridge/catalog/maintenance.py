@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id
+from pgbridge.bridge.catalog.held import ahead_of_origin
+from pgbridge.bridge.runtime.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,3 +99,18 @@ def end(catalog: Catalog, subscription: str) -> None:
     """The OPTIMIZE is flushed, or undone and that is flushed."""
     with catalog.transaction() as db:
         db.execute("DELETE FROM optimizing WHERE subscription = ?", (subscription,))
+
+
+def check_finished(catalog: Catalog, subscription: str) -> None:
+    """Check that nothing is unfinished whose undo would revert what a command commits.
+
+    Raises:
+        StateError: A batch is, in one of its tables perhaps, or an OPTIMIZE.
+    """
+    batch = catalog.batch(subscription) or ahead_of_origin(catalog, subscription)
+    for what, unfinished in (("a batch", batch), ("an OPTIMIZE", standing(catalog, subscription))):
+        if unfinished:
+            raise StateError(
+                f'subscription "{subscription}" has {what} that was begun and not finished',
+                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
+            )

@@ -17,7 +17,7 @@ from pgbridge.bridge.track.spool import spool_folder
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.track.position import ServerHistory
@@ -44,7 +44,7 @@ def forget(catalog: Catalog, name: str) -> None:
 def forget_rows(catalog: Catalog, name: str) -> None:
     """The same, but for its spool files."""
     with catalog.transaction() as db:
-        for table in ("subscription_rel", "rel_column", "conflict", "optimizing"):
+        for table in ("subscription_rel", "conflict", "optimizing"):
             db.execute(f"DELETE FROM {table} WHERE subscription = ?", (name,))
         _end_life(db, name)
         db.execute(
@@ -67,7 +67,7 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
     with catalog.transaction() as db:
         rels = catalog.rels_by_name(name, sync)
         db.execute("DELETE FROM subscription_rel WHERE subscription = ?", (name,))
-        _end_life(db, name)
+        _end_life(db, name, [rel.relid for rel in rels.values() if rel.relid is not None])
         kept = [rel for key, rel in rels.items() if key in published]
         db.executemany(
             "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
@@ -79,12 +79,16 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
     return [rel.qualified_name for rel in kept]
 
 
-def _end_life(db: sqlite3.Connection, name: str) -> None:
-    """Delete what belongs to the present origin and slot, and the tablesync worker altogether."""
+def _end_life(db: sqlite3.Connection, name: str, relids: Iterable[int] = ()) -> None:
+    """Delete what belongs to the present origin and slot, and the tablesync worker altogether.
+
+    The columns of tables with these relids stay: a copy may leave dropped ones in the Delta tables.
+    """
     sync = sync_name(name)
     for table in _OF_A_LIFE:
         db.execute(f"DELETE FROM {table} WHERE subscription IN (?, ?)", (name, sync))
-    # the columns that were known stay: a copy may leave dropped ones in the Delta tables
+    kept = ", ".join(map(str, relids))
+    db.execute(f"DELETE FROM rel_column WHERE subscription = ? AND relid NOT IN ({kept})", (name,))
     for table in ("subscription_rel", "rel_column", "conflict"):
         db.execute(f"DELETE FROM {table} WHERE subscription = ?", (sync,))
     db.execute("DELETE FROM subscription WHERE name = ?", (sync,))

@@ -43,7 +43,7 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
     """
     begun_s = time.monotonic()
     name, catalog = subscription.name, state.catalog
-    lsn = _committed(subscription, catalog) if text is None else given_lsn(text)
+    lsn = _committed_soon(subscription, catalog, begun_s + timeout_s) if text is None else given_lsn(text)
     while (missing := _missing(catalog, name, lsn)) is not None:
         row = catalog.subscription(name)
         if row is not None and not row.enabled:
@@ -56,6 +56,17 @@ def wait(state: State, subscription: Subscription, text: str | None, timeout_s: 
             raise _late(state, name, f"after {timeout_s:g} s {missing}")
         time.sleep(min(_LOOK_EVERY_S, left_s))
     return f"{name}: Delta has every transaction up to {lsn} ({time.monotonic() - begun_s:.1f} s)"
+
+
+def _committed_soon(subscription: Subscription, catalog: Catalog, end_s: float) -> Lsn:
+    """As `_committed`, of a server that may just be away, or have no WAL sender left."""
+    while True:
+        try:
+            return _committed(subscription, catalog)
+        except PublisherError as error:
+            if not error.retry or time.monotonic() >= end_s:
+                raise
+            time.sleep(_LOOK_EVERY_S)
 
 
 def _committed(subscription: Subscription, catalog: Catalog) -> Lsn:

@@ -248,6 +248,15 @@ class Subscription(BaseModel):
         return None if self.filter_server == PUBLISHER else self.filter_server
 
     @property
+    def streams(self) -> bool:
+        """Whether transactions come while they are in progress.
+
+        Not with a table of messages: the server does not tell which subtransaction a message is of, so its row would
+        stay after a ROLLBACK TO SAVEPOINT.
+        """
+        return self.streaming != "off" and self.messages != "table"
+
+    @property
     def origin_name(self) -> str:
         """The replication origin's name, as errors show it; PostgreSQL's is pg_<oid>."""
         return f"pgbridge_{self.name}"

@@ -126,7 +126,8 @@ def of_partition(
         own: The partition's there.
 
     Returns:
-        The columns; none if one of the two tables does not exist any more.
+        The columns whose names of now both have, and those that are gone; none if one of the two tables does not exist
+        any more. Of others the catalog does not tell: the stream may be behind it.
     """
     if not attributes or not own:
         return ()
@@ -135,11 +136,10 @@ def of_partition(
     own_rows: list[ColumnRow] = []
     for row in rows:
         name = now.get(row.attnum)
-        if name is not None and name in numbers:
+        if row.state == "gone":
+            own_rows.append(without_number(row, (*numbers.values(), *(each.attnum for each in own_rows))))
+        elif name is not None and name in numbers:
             own_rows.append(replace(row, attnum=numbers[name]))
-        else:
-            others = (*numbers.values(), *(each.attnum for each in own_rows))
-            own_rows.append(without_number(replace(row, state="gone"), others))
     return tuple(own_rows)
 
 

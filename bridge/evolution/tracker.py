@@ -111,7 +111,10 @@ class DefinitionTracker:
         attributes = self._attributes(relation.relation_id, xid)
         known = self._known.get(relation.relation_id, ())
         if not known and root is not None and root in self._known:  # a partition that comes for the first time
-            known = of_partition(self._known[root], self._attributes(root, xid), attributes)
+            names = {shape.name(column.name) for column in relation.columns}
+            live = {row.name for row in self._known[root] if row.state == "live"}
+            if not live <= names:  # else nothing was renamed
+                known = of_partition(self._known[root], self._attributes(root, xid), attributes)
         definition = Definition(
             (target.namespace, target.name),
             [replace(column, name=shape.name(column.name)) for column in relation.columns],

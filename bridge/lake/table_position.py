@@ -114,9 +114,8 @@ def check_committed(
     if latest is not None and (latest.end_lsn, latest.part) == (str(stamp.end_lsn), is_part):
         if stamp.after_recovery:
             history.check_not_reverted(latest)
-        before = None if followed is None or not followed.position else history.position_before(latest)
-        if followed is not None and before is not None and before < followed.position:
-            raise behind(spark, followed, owner, Lsn(before))
+        if followed is not None:
+            _check_stands(spark, history.before(latest) if followed.position else None, followed, owner)
     else:
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
@@ -124,6 +123,26 @@ def check_committed(
             hint="state_dir is not the one that wrote the table last, as after a backup was put back; pgbridge goes on "
             "with another application id",
         )
+
+
+def check_stands(spark: SparkSession, followed: RelRow, owner: str) -> None:
+    """Check, before a batch alters a table, that it has what the catalog knows; arguments as of `check_committed`.
+
+    Raises:
+        TargetError: It was restored by hand.
+    """
+    if followed.position:
+        _check_stands(spark, history_of(spark, followed.path, 2).before(), followed, owner)
+
+
+def _check_stands(spark: SparkSession, before: Commit | None, followed: RelRow, owner: str) -> None:
+    if before is None or before.position is None:
+        return
+    # what an earlier timeline has beyond it was taken back since
+    lines = before.timeline, followed.timeline
+    former = before.position > followed.position and None not in lines and (lines[0] or 0) < (lines[1] or 0)
+    if before.position < followed.position or former:
+        raise behind(spark, followed, owner, Lsn(before.position))
 
 
 def behind(spark: SparkSession, rel: RelRow, owner: str, lsn: Lsn, *, is_former: bool = False) -> TargetError:

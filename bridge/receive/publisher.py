@@ -145,10 +145,14 @@ class Publisher(Closing):
         missing = self.missing(publications)
         return [name for name in publications if name not in missing]
 
-    def publication_state(self, publications: Sequence[str]) -> str:
-        """What is another text once one of the publications was altered, also if it was altered back."""
+    def publication_state(self, publications: Sequence[str], relid: int | None = None) -> str:
+        """What is another text once one of the publications was altered, also if it was altered back.
+
+        Args:
+            relid: A table, if others that come and go do not matter.
+        """
         version = 14 if self.version < 150_000 else 15
-        rows = self.rows(f"publication_state_{version}", {"publications": list(publications)})
+        rows = self.rows(f"publication_state_{version}", {"publications": list(publications), "relid": relid})
         return str(rows[0]["state"])
 
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:

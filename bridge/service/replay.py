@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.batch.routes import Routes, Subscribed
 from pgbridge.bridge.batch.row_filters import MARKS
-from pgbridge.bridge.catalog import catalog_rows, followed, held, lock
+from pgbridge.bridge.catalog import catalog_rows, followed, lock, maintenance
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from pgbridge.bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
 from pgbridge.bridge.runtime import errors, process, remedies
@@ -88,11 +88,7 @@ def replay(
         row = catalog.subscription(subscription.name)
         if row is None or row.incarnation is None:
             raise errors.SkipError(f'subscription "{subscription.name}" has not begun, so it has no tables')
-        if catalog.batch(subscription.name) is not None or held.ahead_of_origin(catalog, subscription.name):
-            raise errors.StateError(
-                f'subscription "{subscription.name}" has a batch that was begun and not finished',
-                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
-            )
+        maintenance.check_finished(catalog, subscription.name)
         with catalog.transaction():  # because a hand-over moves tables from one name to the other
             rels = catalog.rels_by_name(subscription.name)
             copying = catalog.rels_by_name(catalog_rows.sync_name(subscription.name)).keys()

@@ -124,7 +124,7 @@ def _ranged_table(
         masks,
     ]
     # a table that was out of the publications for a while has changes that the stream lacks
-    state = publisher.publication_state(context.subscription.publications)
+    state = publisher.publication_state(context.subscription.publications, table.relid)
     where = [copy.lock.filenodes, copy.snapshot.timeline, path, layout, state]
     source = hashlib.sha256(json.dumps([*what, *where]).encode()).hexdigest()
     if known is None or known.source != source:

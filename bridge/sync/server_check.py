@@ -147,7 +147,8 @@ class ServerCheck:
         self.check_slot(status, self._catalog.remote_lsn(name) or INVALID)
         row = self._catalog.subscription(name)
         before = row.slot_name if row is not None else None
-        if row is not None and row.system_identifier is not None and before is not None and before != slot_name:
+        is_other = before is not None and before != slot_name and catalog_rows.owner_of(name) == name
+        if row is not None and row.system_identifier is not None and before is not None and is_other:
             # so that drop, resync and a recovery know it
             system_identifier = row.system_identifier
             self._catalog.set_slot(name, slot_name=slot_name, slot_state="ready", system_identifier=system_identifier)

@@ -138,7 +138,9 @@ class Start:
         self._sync.begin_another_life(system_identifier)
         if snapshot is None:
             if status is not None:  # created just before a crash, and never streamed from
-                self._check.check_slot(status, None)
+                kind = status.slot_type, status.plugin, status.database
+                if kind != ("logical", "pgoutput", self._publisher.database):
+                    raise foreign_slot(slot_name, None if isinstance(self._sync, HandledTables) else name)
                 replication.drop_slot(slot_name)
             snapshot = self._create_slot(replication)
             faults.reach("slot_created")
@@ -155,14 +157,10 @@ class Start:
                 two_phase=self._subscription.two_phase,
                 failover=self._subscription.failover,
             )
-        except errors.PublisherError as error:
-            if (
-                isinstance(error.__cause__, psycopg.Error) and error.__cause__.sqlstate is not None
-            ):  # there is an answer
+        except (errors.PublisherError, errors.SyncError) as error:
+            answer = error.__cause__
+            if isinstance(answer, psycopg.Error) and answer.sqlstate is not None:
                 self._catalog.forget_slot(self._subscription.name)
-            raise
-        except errors.SyncError:
-            self._catalog.forget_slot(self._subscription.name)
             raise
 
 

@@ -304,7 +304,7 @@ class TableSync:
             *(conninfo, table, snapshot.name),
             application_name=f"{name}_sync",
             stopping=waiting,
-            patience_s=_LOCK_PATIENCE_S,
+            patience_s=None if self._is_partly_read(rel) else _LOCK_PATIENCE_S,
         ) as lock:
             known_columns = self._columns(table, publisher, shape, target if again else None)
             spec = copy_spec(
@@ -353,6 +353,11 @@ class TableSync:
         if existed:
             write_checkpoint(self._spark, path)
         self._local.flush([path])
+
+    def _is_partly_read(self, rel: RelRow) -> bool:
+        """Whether ranges of a table are here, which another worker would read again."""
+        known = copied_ranges.read(self._catalog, self._subscription.name, (rel.namespace, rel.name))
+        return known is not None and any(each.lsn is not None for each in known.ranges)
 
     def _check_stopping(self, rel: RelRow) -> None:
         if self._stopping():

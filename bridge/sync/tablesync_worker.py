@@ -249,6 +249,9 @@ class TableSyncWorker(StreamWorker):
         if row is None or row.slot_state != refresh.DROPPING:
             return
         manifest_table.record(self._spark, self._catalog, self.subscription)  # that nothing needs it any more
+        if row.slot_name not in {None, slot}:  # the subscription has another slot_name now
+            slot = str(row.slot_name)
+            status = publisher.slot(slot)
         if status is not None:
             with check.connection() as replication:
                 replication.drop_slot(slot)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pgbridge.bridge.apply.published import Published
-from pgbridge.bridge.catalog import catalog_rows, held, lock, maintenance
+from pgbridge.bridge.catalog import catalog_rows, lock, maintenance
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.receive.filter_server import FilterServer
@@ -104,7 +104,7 @@ def collect(  # noqa: PLR0913 - options
 
         def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
-                _check_finished(catalog, subscription.name)
+                maintenance.check_finished(catalog, subscription.name)
                 return compared(subscription)
             with suppress(errors.SparkLost):
                 return with_spark(subscription)
@@ -166,17 +166,6 @@ def _again(spark: SparkSession, config: Config, chosen: Sequence[Subscription]) 
         conf["spark.task.cpus"] = driver.tasks_here
     warehouses = [subscription.warehouse for subscription in chosen]
     return driver.start(conf, warehouses, Launch(config.state_dir / _SPARK_LOG, folder=config.state_dir))
-
-
-def _check_finished(catalog: Catalog, name: str) -> None:
-    # a table that is ahead may still be taken back, and the repair with it
-    batch = catalog.batch(name) or held.ahead_of_origin(catalog, name)
-    for what, standing in (("a batch", batch), ("an OPTIMIZE", maintenance.standing(catalog, name))):
-        if standing:
-            raise errors.StateError(
-                f'subscription "{name}" has {what} that was begun and not finished',
-                hint="run the daemon until that is finished or undone, stop it, and repeat the command",
-            )
 
 
 def _exit_code(documents: Sequence[dict[str, Any]], *, named: bool) -> int:

@@ -105,6 +105,8 @@ class MemoryBridge:
         self.fails_in = 0  # the n-th flush of a batch fails
         self.copy_fails_in = 0  # that of a copy
         self.arrives_in = 0  # what is under way arrives at the n-th fault point
+        self.happens_in = 0  # so does this
+        self.meanwhile: Callable[[], None] = lambda: None
         self._boots = self._incarnations = 0
         self._lives = False
         self._patch(patch)
@@ -235,6 +237,9 @@ class MemoryBridge:
             self.arrives_in -= 1
             if not self.arrives_in:
                 self.lake.arrive()
+            self.happens_in -= 1
+            if not self.happens_in:
+                self.meanwhile()
             passed += here == point
             if here == point and passed == number:
                 raise Killed

@@ -82,6 +82,11 @@ def a_restore_is_not_seen(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(History, "_walk", walk)
 
 
+def a_restore_under_the_stream_is_covered(patch: pytest.MonkeyPatch) -> None:
+    """A commit on top of it is believed to have all that was there before."""
+    patch.setattr(History, "before", lambda *_: None)
+
+
 def late_commits_are_not_kept_out(patch: pytest.MonkeyPatch) -> None:
     """A Spark that did not answer may still commit."""
     patch.setattr(restore, "fence_table", lambda *_, **__: None)
@@ -160,4 +165,5 @@ PLANTED = (
     copies_have_one_number,
     commits_are_not_stamped,
     a_restore_is_not_seen,
+    a_restore_under_the_stream_is_covered,
 )

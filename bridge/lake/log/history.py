@@ -97,17 +97,21 @@ class History:
         last = next((commit for commit in self._walk(self._latest()) if commit.position is not None), None)
         return last if last is not None and last.origin == app_id else None
 
-    def position_before(self, latest: Commit) -> int | None:
-        """The position that the table had before a commit; None if the history does not go back so far.
+    def before(self, latest: Commit | None = None) -> Commit | None:
+        """The commit that has the position which the table had before a batch; None if the history is too short.
+
+        Args:
+            latest: One of the batch's commits; None if there is none yet.
 
         Raises:
             TargetError: It was restored to a time since.
         """
-        for commit in self._walk(latest.version - 1):
+        batch = None if latest is None else (latest.origin, latest.end_lsn)
+        for commit in self._walk(self._latest() if latest is None else latest.version - 1):
             if commit.restored is None and commit.operation == "RESTORE":
                 raise self._restored_to_a_time(commit)
-            if commit.position is not None:
-                return commit.position
+            if commit.position is not None and (commit.origin, commit.end_lsn) != batch:
+                return commit
         return None
 
     def _restored_to_a_time(self, commit: Commit) -> TargetError:

@@ -62,10 +62,7 @@ def pgoutput_options(subscription: Subscription, version: int, *, binary_readabl
         options["binary"] = True
     if subscription.messages != "off" and _has(subscription, "messages", version):
         options["messages"] = True
-    # of a transaction in progress, the server does not tell which subtransaction a message is of: after a ROLLBACK TO
-    # SAVEPOINT its row would stay in the table of messages
-    streams = subscription.streaming != "off" and subscription.messages != "table"
-    if streams and _has(subscription, "streaming", version):
+    if subscription.streams and _has(subscription, "streaming", version):
         options["proto_version"] = 2
         options["streaming"] = subscription.streaming
     if subscription.two_phase and _has(subscription, "two_phase", version):

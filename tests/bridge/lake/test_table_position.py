@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pgbridge.bridge.catalog.catalog_rows import RelRow, SubscriptionRow
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.log.stamp import CommitStamp, stamped
-from pgbridge.bridge.lake.table_position import TablePosition, behind, check_committed, table_position
+from pgbridge.bridge.lake.table_position import TablePosition, behind, check_committed, check_stands, table_position
 from pgbridge.bridge.lake.writes import append_rows
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.spark.session import fork
@@ -157,6 +159,31 @@ def test_a_commit_on_a_table_that_was_restored_since(table, to):
     with pytest.raises(TargetError, match=expected):
         check_committed(table.session, table.path, stamp, table.followed(0x30), "sub")
     check_committed(table.session, table.path, table.commit(0x50), table.followed(0x40), "sub")
+
+
+def test_what_the_batch_has_committed_before_does_not_hide_a_restore(table):
+    """Its ALTER has the batch's end; it is kept from such a table, too."""
+    table.commit(0x10)
+    table.commit(0x20)
+    check_stands(table.session, table.followed(0x20), "sub")
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 1")
+    with pytest.raises(TargetError, match="but its log ends at 0/10"):
+        check_stands(table.session, table.followed(0x20), "sub")
+    table.commit(0x30, alters=True)
+    with pytest.raises(TargetError, match="but its log ends at 0/10"):
+        check_committed(table.session, table.path, table.commit(0x30), table.followed(0x20), "sub")
+
+
+def test_a_restore_to_what_an_earlier_timeline_had(table):
+    """Its LSN is higher than that of the copy on the present one."""
+    table.commit(0x50, timeline=1)
+    table.commit(0x20, f"{FAMILY}/copy", copy_number=5, timeline=2)
+    followed = replace(table.followed(0x20), timeline=2)
+    check_committed(table.session, table.path, table.commit(0x30, f"{FAMILY}/1", timeline=2), followed, "sub")
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 1")
+    followed = replace(followed, position=Lsn(0x30))
+    with pytest.raises(TargetError, match="but its log ends at 0/50"):
+        check_committed(table.session, table.path, table.commit(0x40, f"{FAMILY}/1", timeline=2), followed, "sub")
 
 
 @pytest.mark.parametrize("earlier", [{"part": 0}, {"alters": True}])
