@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pgbridge.bridge.catalog.catalog_rows import ColumnRow
-from pgbridge.bridge.evolution.attrmap import align
+from pgbridge.bridge.evolution.attrmap import align, of_partition
 from pgbridge.bridge.publication.tables import Attribute
 from pgbridge.protocol.codec.messages import Column
 
@@ -222,3 +222,15 @@ def test_a_column_that_appears_under_a_list_may_be_an_old_one(now, doubtful):
     found = align(known("id", "{c}"), message("id", "new"), now)
     assert found is not None
     assert [match.doubtful for match in found.matches] == [False, doubtful]
+
+
+def test_a_roots_columns_in_a_partition():
+    """Under its numbers, by the names of now. What one of both lacks by now says nothing; what was gone still is."""
+    known = [ColumnRow(1, "id", 23, -1), ColumnRow(2, "b", 25, -1), ColumnRow(3, "x", 23, -1)]
+    known.append(ColumnRow(4, "was", 23, -1, "gone"))
+    root = [Attribute(1, "id", 23, -1), Attribute(2, "c", 25, -1), Attribute(3, None, 0, -1), Attribute(4, None, 0, -1)]
+    own = [Attribute(1, "c", 25, -1), Attribute(2, "id", 23, -1)]
+    assert of_partition(known, root, own) == (
+        ColumnRow(2, "id", 23, -1), ColumnRow(1, "b", 25, -1), ColumnRow(-1, "was", 23, -1, "gone")
+    )  # fmt: skip
+    assert of_partition(known, [], own) == of_partition(known, root, []) == ()
