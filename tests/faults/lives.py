@@ -279,7 +279,7 @@ class Lives:
         """Do what an error's HINT says: copy tables afresh, restore one, or what a new state directory needs."""
         text = str(error)
         hint = text.partition("HINT:")[2]
-        if f"pgbridge recover {self.name}" in hint and not _DROP_SLOT.search(hint):
+        if f"pgbridge recover {self.name}" in hint and not _DROP_SLOT.search(hint) and "put back" not in hint:
             self.recover()
             return
         if commands := remedies_in(text):

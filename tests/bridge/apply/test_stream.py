@@ -45,7 +45,7 @@ def test_a_stream_that_is_broken_off_again_and_again_goes_without_streaming(monk
 
     monkeypatch.setattr(pipeline, "_stream", attempt)
     publisher = SimpleNamespace(flush_lsn=lambda: Lsn(500))
-    published: Any = SimpleNamespace(subscription=SimpleNamespace(name="s", streaming="on"), publisher=publisher)
+    published: Any = SimpleNamespace(subscription=SimpleNamespace(name="s", streams=True), publisher=publisher)
     catalog: Any = SimpleNamespace(remote_lsn=lambda _: progress.durable_lsn)
     control = SimpleNamespace(should_continue=should_continue, origin_advanced=None, report=None)
     others: Any = {"check": None, "control": control}

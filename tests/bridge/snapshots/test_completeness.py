@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from pgbridge.bridge.catalog.commits import CommitRecord
 from pgbridge.bridge.catalog.verified import VerifiedRow, put
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.lake.log.local_tables import LocalTables
+from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot_status import Moment, sent_up_to
 from pgbridge.bridge.receive.slot_watch import SlotWatch
 from pgbridge.bridge.runtime import log
@@ -154,8 +156,22 @@ def test_one_that_has_not_begun_is_left_out(world):
 # --- a server's moments -----------------------------------------------------------------------------------------------
 
 
-def test_the_server_tells_a_time_and_its_lsn(publisher):
-    """What is committed after it has a later time; and what was before ends at or before the LSN."""
+slots = Publisher.slots
+
+
+def streamed_from(self, names):
+    """What the server says of slots while somebody streams from them."""
+    told = slots(self, names)
+    return replace(
+        told, by_name={name: status and replace(status, active=True) for name, status in told.by_name.items()}
+    )
+
+
+def test_the_server_tells_a_time_and_its_lsn(publisher, monkeypatch):
+    """What is committed after it has a later time; and what was before ends at or before the LSN.
+
+    A server that the subscription does not stream from tells nothing: its LSNs may be those of another timeline.
+    """
     slot = f"{publisher.name}_slot"
     publisher.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     shop = Subscription(
@@ -163,6 +179,9 @@ def test_the_server_tells_a_time_and_its_lsn(publisher):
     )
     ((before,),) = publisher.query("SELECT pg_current_wal_insert_lsn()::text")
     with closing(SlotWatch(lambda: [shop])) as watch, capture_logs():
+        watch.look()
+        assert watch.complete("shop", Lsn((1 << 63) - 1)) is None
+        monkeypatch.setattr(Publisher, "slots", streamed_from)
         watch.look()
         assert watch.complete("shop", Lsn(1)) is None
         moment = watch.complete("shop", Lsn((1 << 63) - 1))
