@@ -151,9 +151,9 @@ class Publisher(Closing):
         Args:
             relid: A table, if others that come and go do not matter.
         """
-        version = 14 if self.version < 150_000 else 15
-        rows = self.rows(f"publication_state_{version}", {"publications": list(publications), "relid": relid})
-        return str(rows[0]["state"])
+        parameters = {"publications": list(publications), "relid": relid}
+        statements = ["publication_state", *(["publication_schemas"] if self.version >= 150_000 else [])]
+        return "; ".join(self.rows(statement, parameters)[0]["state"] for statement in statements)
 
     def tables(self, publications: Sequence[str]) -> list[PublishedTable]:
         """The tables that the publications together publish, sorted by name.
