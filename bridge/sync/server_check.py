@@ -146,11 +146,10 @@ class ServerCheck:
         status = self._publisher.slot(slot_name)
         self.check_slot(status, self._catalog.remote_lsn(name) or INVALID)
         row = self._catalog.subscription(name)
-        before = row.slot_name if row is not None else None
-        is_other = before is not None and before != slot_name and catalog_rows.owner_of(name) == name
-        if row is not None and row.system_identifier is not None and before is not None and is_other:
+        is_worker = catalog_rows.owner_of(name) != name  # which drops its former slot itself
+        if row and row.system_identifier and row.slot_name and row.slot_name != slot_name and not is_worker:
+            before, system_identifier = row.slot_name, row.system_identifier
             # so that drop, resync and a recovery know it
-            system_identifier = row.system_identifier
             self._catalog.set_slot(name, slot_name=slot_name, slot_state="ready", system_identifier=system_identifier)
             self._log.warning(
                 "the subscription streams from another slot than before, which keeps WAL as long as it exists",

@@ -225,8 +225,6 @@ class TableSyncWorker(StreamWorker):
 
     def _clear(self, publisher: Publisher, check: ServerCheck) -> None:
         """Drop a slot that is not needed any more, or whose stream cannot be continued."""
-        slot = self.subscription.slot_name
-        status = publisher.slot(slot)
         row = self._catalog.subscription(self._name)
         if not self._catalog.rels(self._name):  # a later refresh removed the tables again
             if row is None or row.slot_state is None:  # there is no slot, or another one of the same name
@@ -249,10 +247,8 @@ class TableSyncWorker(StreamWorker):
         if row is None or row.slot_state != refresh.DROPPING:
             return
         manifest_table.record(self._spark, self._catalog, self.subscription)  # that nothing needs it any more
-        if row.slot_name not in {None, slot}:  # the subscription has another slot_name now
-            slot = str(row.slot_name)
-            status = publisher.slot(slot)
-        if status is not None:
+        slot = row.slot_name or self.subscription.slot_name  # the subscription may have another slot_name now
+        if publisher.slot(slot) is not None:
             with check.connection() as replication:
                 replication.drop_slot(slot)
         faults.reach("sync_slot_dropped")
