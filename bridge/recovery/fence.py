@@ -20,7 +20,7 @@ from pgbridge.bridge.runtime import errors
 from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -32,7 +32,7 @@ AT_FIRST: Final = 8
 
 
 def keep_out(
-    spark: SparkSession, known: Manifest, owners: Iterable[str], generation: int, warehouse: str
+    spark: SparkSession, known: Manifest, owners: Sequence[str], generation: int, warehouse: str
 ) -> dict[str, int]:
     """Keep it out of all tables, whatever becomes of them.
 
@@ -50,11 +50,13 @@ def keep_out(
         PySparkException: Spark cannot commit.
     """
     epochs = {}
+    main = known.subscription(owners[0])
+    copies = f"{main.txn_app_id}/copy" if main is not None else None
     for number, owner in enumerate(owners):
         row, (origin, _) = known.subscription(owner), known.origin(owner) or (INVALID, None)
         if row is None or row.incarnation is None:
             continue
-        fence = partial(_fence, spark, row, origin, generation)
+        fence = partial(_fence, spark, row, origin, generation, copies)
         with ThreadPoolExecutor(TABLES_AT_ONCE, "fence") as pool:
             epoch = max([row.epoch, *pool.map(fence, known.rels(owner))])
         if number == 0:  # the subscription's own stream has the messages
@@ -64,7 +66,9 @@ def keep_out(
     return epochs
 
 
-def _fence(spark: SparkSession, row: SubscriptionRow, origin: Lsn, generation: int, rel: RelRow) -> int:
+def _fence(
+    spark: SparkSession, row: SubscriptionRow, origin: Lsn, generation: int, copies_app_id: str | None, rel: RelRow
+) -> int:
     """Keep it out of one table; returns the epoch of the batch."""
     family = f"{row.txn_app_id}/"
     history = history_of(spark, rel.path, AT_FIRST)
@@ -77,6 +81,11 @@ def _fence(spark: SparkSession, row: SubscriptionRow, origin: Lsn, generation: i
         )
     batch = UndoneBatch(f"{family}{epoch}", origin, ANY_LSN).fence
     # copies have another application id, and a version with the generation
-    copies = replace(batch, txn_app_id=f"{family}copy", copy_number=generation << COPY_NUMBER_BITS)
+    copies = replace(
+        batch,
+        txn_app_id=f"{family}copy",
+        copies_app_id=copies_app_id,
+        copy_number=generation << COPY_NUMBER_BITS,
+    )
     fence_table(spark, rel.path, batch, replace(batch, alters=True), copies)
     return epoch

@@ -416,12 +416,14 @@ class TableSync:
     def _stamp(self, snapshot: Snapshot) -> CommitStamp:
         """By this stamp Delta ignores a late commit of an earlier copy, whose daemon was killed before its Spark."""
         name, lsn = self._subscription.name, snapshot.consistent_point
-        row, generation = self._catalog.subscription(name), manifest.generation(self._catalog, owner_of(name))
+        row, owner = self._catalog.subscription(name), self._catalog.subscription(owner_of(name))
+        generation = manifest.generation(self._catalog, owner_of(name))
         return CommitStamp(
             f"{row.txn_app_id}/copy" if row else "",
             lsn,
             lsn,
             timeline=snapshot.timeline,
+            copies_app_id=f"{owner.txn_app_id}/copy" if owner else None,
             # the clock of a machine that takes over may be behind
             copy_number=(generation << COPY_NUMBER_BITS) + time.time_ns() // 1000,
         )
@@ -446,7 +448,7 @@ class TableSync:
         self._shared.check(rel.path)
         target = Target(rel.namespace, rel.name, rel.path, schema, mode)
         keyed = bool(table.primary_key) or table.replica_identity != "f"
-        target.check_filled({column.name for column in table.columns}, keyed=keyed)
+        target.check_filled({column.target_name for column in table.columns}, keyed=keyed)
         return target, target.check(new_columns(table, types))
 
     def follow(

@@ -1,7 +1,8 @@
 """A subscription of which only the server, the wire and Spark are in memory: what decides is pgbridge's own code.
 
 The catalog is a real file. Checking the server, settling a batch that was cut short, reading the tables' positions,
-copying, committing, undoing and confirming are those of the daemon, in its order.
+copying, committing, undoing and confirming are those of the daemon, in its order; so is what a tablesync worker does
+beside the stream, and its hand-over.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import shutil
 import threading
 import time
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from unittest import mock
 
 import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JError
 
 from pgbridge.bridge.apply import applier as applier_module, stream
 from pgbridge.bridge.apply.applier import Applier
@@ -29,7 +29,7 @@ from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.batch.routes import Routes
 from pgbridge.bridge.catalog import catalog as catalog_module, refresh, reset
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
-from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
+from pgbridge.bridge.catalog.catalog_rows import sync_name
 from pgbridge.bridge.catalog.database import Database
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.lake import table_position
@@ -41,9 +41,12 @@ from pgbridge.bridge.receive.stream.walreceiver import StreamOptions, WalReceive
 from pgbridge.bridge.recovery import fence, manifest_table, recover as recovery
 from pgbridge.bridge.runtime import faults
 from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, PublisherError, StateError, TargetError
-from pgbridge.bridge.sync import server_check, tablesync
+from pgbridge.bridge.spark import session
+from pgbridge.bridge.sync import added_tables, server_check, start as start_module, tablesync, tablesync_worker
+from pgbridge.bridge.sync.added_tables import AddedTables
+from pgbridge.bridge.sync.refresh import Refresh
 from pgbridge.bridge.sync.server_check import ServerCheck
-from pgbridge.bridge.sync.tablesync import TableSync
+from pgbridge.bridge.sync.start import Start
 from pgbridge.bridge.targets.target import target_schema
 from pgbridge.bridge.track.progress import Progress
 from pgbridge.bridge.track.spool import SpoolFolder, spool_folder
@@ -53,8 +56,9 @@ from pgbridge.protocol.stream.transactions import divide
 from pgbridge.protocol.values.types import resolve
 from tests.simulation.alone import Pool, VirtualClock
 from tests.simulation.lake import Manifests, MemoryLake, MemorySession
-from tests.simulation.server import UNFIT, MemoryServer
-from tests.simulation.walsender import Walsender, relation_ids
+from tests.simulation.server import SLOT_NAME, UNFIT, MemoryServer
+from tests.simulation.tablesync import Copies, Paused, SteppedWorker, commit, published
+from tests.simulation.walsender import Walsender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,14 +69,17 @@ if TYPE_CHECKING:
     from pgbridge.bridge.batch.batch import TableChanges
     from pgbridge.bridge.lake.log.stamp import CommitStamp
     from pgbridge.protocol.stream.transactions import Item
-    from tests.simulation.lake import Change
 
-NAME = "sub"
+NAME = SLOT_NAME
 _SCHEMA = target_schema([("n", pa.int64())])
 
 
 class Killed(BaseException):
     """Stands for kill -9: no error handler may catch it."""
+
+
+_MOST_ATTEMPTS = 20
+"""Of one life: after so many, tables that are added are up to the stream, or cannot be."""
 
 
 class _SharedFolders:
@@ -97,7 +104,9 @@ class MemoryBridge:
         self.server, self.folder, self.batch_transactions = server, folder, batch_transactions
         self.lake = MemoryLake()
         self.session: Any = MemorySession(self.lake)
-        self.subscription = Subscription(name=NAME, connection="", publications=("pub",), warehouse="lake")
+        self.subscription = Subscription(
+            name=NAME, connection="", publications=("pub",), warehouse="lake", two_phase=True
+        )
         self.window: Callable[[], None] = lambda: None  # between the check and START_REPLICATION
         self.streaming: Callable[[], None] = lambda: None  # just after it
         self.chance = Random(0)
@@ -107,9 +116,11 @@ class MemoryBridge:
         self.arrives_in = 0  # what is under way arrives at the n-th fault point
         self.happens_in = 0  # so does this
         self.meanwhile: Callable[[], None] = lambda: None
-        self._boots = self._incarnations = 0
+        self.failed_in = NAME  # what the last error of a life is of: the subscription, or its tablesync worker
+        self._boots = self._identifiers = 0
         self._lives = False
         self._patch(patch)
+        self._patch_added(patch)
         self._patch_clock(patch)
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
@@ -119,11 +130,11 @@ class MemoryBridge:
             return lake.commits(path, latest)
 
         def commit_nothing(_: Any, path: str, __: Any, *stamps: CommitStamp) -> None:
-            def commit() -> None:
+            def commit_stamps() -> None:
                 for stamp in stamps:
-                    _commit(lake, path, lambda rows: rows, stamp)
+                    commit(lake, path, lambda rows: rows, stamp)
 
-            lake.send(commit)
+            lake.send(commit_stamps)
 
         def history_of(_: Any, path: str, *__: object) -> History:
             return History(path, lambda latest: lake.commits(path, latest))
@@ -193,6 +204,28 @@ class MemoryBridge:
             patch.setattr(module, "ReplicationConnection", lambda *_, **__: self.server)
         patch.setattr(walreceiver, "copy_both", lambda *_: SimpleNamespace(send=lambda _: None))
 
+    def _patch_added(self, patch: pytest.MonkeyPatch) -> None:
+        """Have a tablesync worker go on when the subscription's stream lets it."""
+
+        class Worker(SteppedWorker):
+            server = self.server
+
+        def identifier() -> Any:
+            self._identifiers += 1
+            return SimpleNamespace(hex=f"{self._identifiers:012x}")
+
+        def lost(error: BaseException | None = None) -> str | None:
+            return "it is lost" if isinstance(error, Py4JError | OutcomeUnknown) else None
+
+        patch.setattr(added_tables, "TableSyncWorker", Worker)
+        patch.setattr(tablesync_worker, "TableSync", Copies)
+        patch.setattr(tablesync_worker, "stream", self._stream)
+        patch.setattr(start_module, "warn_without_identity", lambda *_: None)
+        patch.setattr(start_module, "uuid", SimpleNamespace(uuid4=identifier))
+        patch.setattr(session, "fork", lambda _: MemorySession(self.lake))
+        patch.setattr(session, "interrupt", lambda _: None)
+        patch.setattr(session, "driver_of", lambda _: SimpleNamespace(lost=lost))
+
     def _patch_clock(self, patch: pytest.MonkeyPatch) -> None:
         """Have time pass only when somebody looks or sleeps, and no thread begin."""
         clock = VirtualClock()
@@ -247,12 +280,14 @@ class MemoryBridge:
         faults.install(reached)
         error: BaseException | None = None
         catalog = Catalog(catalog_path(self.folder))
-        self._lives = True
+        log = structlog.get_logger()
+        added = AddedTables(self.subscription, self.session, catalog, log)
+        self._lives, self.failed_in = True, NAME
         try:
             for _ in range(4):
                 try:
                     catalog.register(NAME, enabled=True)
-                    self._stream(catalog)
+                    self._run(catalog, added)
                 except Exception as caught:  # noqa: BLE001 - the daemon catches all
                     error = caught
                     if not getattr(caught, "retry", True):
@@ -260,6 +295,7 @@ class MemoryBridge:
                 else:
                     error = None
                     break
+            added.stop()
         except Killed as killed:
             error = killed
         finally:
@@ -296,23 +332,23 @@ class MemoryBridge:
             faults.install(lambda _: None)
         return None
 
-    def skip(self, finish_lsn: Lsn) -> None:
-        """`pgbridge skip`."""
-        catalog = Catalog(catalog_path(self.folder))
-        catalog.set_skip_lsn(NAME, finish_lsn)
-        catalog.close()
-
-    def tables_copied_after(self, lsn: int) -> set[str]:
-        """The tables that have a transaction by their copy."""
+    def skip(self, finish_lsn: Lsn) -> set[str]:
+        """`pgbridge skip`; returns the tables that the transaction would have come to by the stream that has failed."""
         with closing(Catalog(catalog_path(self.folder))) as catalog:
-            return {rel.name for rel in catalog.rels(NAME) if rel.lsn > lsn}
+            catalog.set_skip_lsn(self.failed_in, finish_lsn)
+            return {rel.name for rel in catalog.rels(self.failed_in) if rel.lsn <= finish_lsn}
+
+    def resync(self, table: str) -> None:
+        """`pgbridge refresh --resync`."""
+        with closing(Catalog(catalog_path(self.folder))) as catalog:
+            refresh.ask(catalog, NAME, [("public", table)], copy_data=True)
 
     def start_afresh(self) -> None:
         """What `pgbridge resync` does with the catalog, once the slot is dropped."""
         catalog = Catalog(catalog_path(self.folder))
         reset.start_afresh(catalog, NAME, {("public", table) for table in self.server.tables})
         catalog.close()
-        self.server.confirmed_lsn = None
+        self.server.drop_slots()
 
     def save_state(self) -> Callable[[], None]:
         """Copy the state directory; returns what puts it back."""
@@ -328,72 +364,107 @@ class MemoryBridge:
 
     # --- the daemon's steps, in its order -----------------------------------------------------------------------------
 
-    def _stream(self, catalog: Catalog) -> None:
+    def _run(self, catalog: Catalog, added: AddedTables) -> None:
+        """Attempt after attempt, until nothing is left to do."""
+        for _ in range(_MOST_ATTEMPTS):
+            if not self._attempt(catalog, added):
+                return
+        worker: Any = added._worker
+        if worker is None or worker.failure is None:
+            raise AssertionError("tables are not handed over")
+        self.failed_in = sync_name(NAME)
+        raise worker.failure
+
+    def _attempt(self, catalog: Catalog, added: AddedTables) -> bool:
         log, server = structlog.get_logger(), self.server
         context = Context(self.subscription, self.session, catalog, log)
-        record = partial(manifest_table.record, self.session, catalog, self.subscription)
         manifest_table.check_owned(self.session, catalog, self.subscription)
         check = ServerCheck(context, server)  # type: ignore[arg-type]
         history = check.look()
         recover(context, StreamHistory())
-        sync = _Copies(context)
-        if (
-            catalog.remote_lsn(NAME) is None
-            or catalog.rels(sync_name(NAME))
-            or any(map(sync.needs_copy, catalog.rels(NAME)))
-        ):
-            server.await_prepared()
-        snapshot = (server.end_lsn, server.timeline, {table: server.rows(table) for table in server.tables})
-        if catalog.remote_lsn(NAME) is None:
-            self._create_origin(catalog, sync)
-        for rel in catalog.rels(sync_name(NAME)):  # which the tablesync worker would copy, and hand over
-            refresh.take_up(catalog, NAME, 0, bring_in=(), follow=[rel], remove=[("public", rel.name)])
-        for rel in catalog.rels(NAME):
-            if sync.needs_copy(rel):
-                sync.copy_rows(rel, *snapshot)
-        check.check(server)  # type: ignore[arg-type]
-        published = {
-            ("public", name): SimpleNamespace(relid=relid, primary_key=(), cut_identity=frozenset(), columns=())
-            for name, relid in relation_ids(server.tables).items()
-        }
-        subscribed = sync.follow(published, server, history)  # type: ignore[arg-type]
-        start_lsn = catalog.remote_lsn(NAME)
-        assert start_lsn is not None
-        manifest_table.record_all(self.session, catalog, self.subscription)
-        self.window()
-        check.admit(server)  # type: ignore[arg-type]
-        self.streaming()
-        items = self._received(catalog, start_lsn)
-        check.admitted()
-        manifest_table.check_owned(self.session, catalog, self.subscription)
-        applier = Applier(context)
-        batcher = Batcher(NAME, Routes(subscribed), lambda types: [resolve(*each) for each in types])
-        singly = catalog.skip_lsn(NAME) is not None or catalog.last_error(NAME) is not None
-        size = 1 if singly else self.batch_transactions
-        while items:
-            here, items = divide(items, size)
-            start_lsn = self._apply(here, start_lsn, batcher, applier, catalog, check)
-            if not applier.holds:
-                record()
-                server.confirmed_lsn = start_lsn
-        check.certify()
-        if applier.holds and (released_lsn := applier.release(server.end_lsn, start_lsn)) is not None:
-            record()
-            server.confirmed_lsn = released_lsn
-        if not applier.holds and catalog.advance_origin(NAME, server.end_lsn):
-            record()
-            server.confirmed_lsn = server.end_lsn
+        requests, sync = added.requests(), Copies(context)
+        tables: Any = published(server).tables
+        publisher: Any = server
+        if requests:
+            sync.record()
+            added.forget_worker()
+            Refresh(NAME, catalog, sync, log).take_up(requests, tables, publisher)
+        added.take_over(threading.Event(), check.look)
+        Start(context, publisher, sync, tables, check, lambda: published(server)).run()
+        subscribed = sync.follow(tables, publisher, history)
+        self._stream(context, None, subscribed, None, check=check, control=_Control(added, self.chance))
+        worker: Any = added._worker
+        if worker is not None:
+            worker.thread.join()
+        return worker is not None or bool(server.stream(NAME, catalog.remote_lsn(NAME) or INVALID))
 
-    def _received(self, catalog: Catalog, start_lsn: Lsn) -> list[Item]:
+    def _stream(
+        self, context: Context, _: object, subscribed: Any, __: object, *, check: ServerCheck, control: Any
+    ) -> bool:
+        """Until all that the server has is applied, or `control` ends it: the subscription's, or its worker's.
+
+        Raises:
+            Paused: All is applied, and the worker would wait.
+        """
+        name, catalog, server = context.name, context.catalog, self.server
+        replication: Any = server
+        slot_name, is_main = context.subscription.slot_name, name == NAME
+        start_lsn = catalog.remote_lsn(name)
+        assert start_lsn is not None
+        manifest_table.record_all(self.session, catalog, context.subscription)
+        if is_main or self.chance.random() < 0.5:
+            self.window()
+        check.admit(replication)
+        if is_main:
+            self.streaming()
+        end_lsn = server.end_lsn
+        items = self._received(context, start_lsn)
+        check.admitted()
+        started_us = server.started_us()
+        manifest_table.check_owned(self.session, catalog, context.subscription)
+        applier, progress = Applier(context), Progress(start_lsn)
+        batcher = Batcher(name, Routes(subscribed), lambda types: [resolve(*each) for each in types])
+        singly = catalog.skip_lsn(name) is not None or catalog.last_error(name) is not None
+        size = 1 if singly else self.batch_transactions
+
+        def confirm(lsn: Lsn) -> None:
+            manifest_table.record(self.session, catalog, context.subscription)
+            if server.started_us() != started_us:
+                raise PublisherError("the connection is lost", retry=True)
+            server.confirm(slot_name, lsn)
+            progress.durable(lsn)
+            control.origin_advanced()
+
+        while items:
+            if not control.should_continue(progress):
+                return False
+            here, items = divide(items, size)
+            start_lsn = self._apply(here, start_lsn, batcher, applier, context, check)
+            if not applier.holds:
+                confirm(start_lsn)
+            if not is_main and self.chance.random() < 0.5:
+                raise Paused
+        check.certify()
+        if applier.holds and (released_lsn := applier.release(end_lsn, start_lsn)) is not None:
+            confirm(released_lsn)
+        if not applier.holds and catalog.advance_origin(name, end_lsn):
+            confirm(end_lsn)
+        if control.should_continue(progress) and not is_main:
+            raise Paused
+        return False
+
+    def _received(self, context: Context, start_lsn: Lsn) -> list[Item]:
         """What the receiver hands over of the server's messages, by its own steps but without its thread.
 
         All changes of what is in progress go to spool files.
         """
+        name, catalog = context.name, context.catalog
         queue = TransactionQueue(1 << 30)
-        spools = SpoolFolder(spool_folder(catalog.state_dir, NAME), [row.file for row in catalog.prepared(NAME)])
-        options = StreamOptions(NAME, start_lsn, {"proto_version": 4, "publication_names": ["pub"]}, memory_bytes=0)
-        receiver = WalReceiver("", options, queue, Progress(start_lsn), spools, application_name=NAME)
-        for segment in Walsender(self.server.tables).segments(self.server.stream(start_lsn)):
+        spools = SpoolFolder(spool_folder(catalog.state_dir, name), [row.file for row in catalog.prepared(name)])
+        options = StreamOptions(name, start_lsn, {"proto_version": 4, "publication_names": ["pub"]}, memory_bytes=0)
+        receiver = WalReceiver("", options, queue, Progress(start_lsn), spools, application_name=name)
+        sent = self.server.stream(context.subscription.slot_name, start_lsn)
+        for segment in Walsender(self.server.tables).segments(sent):
             receiver._assemble(MessageArray.of(segment))
             receiver._limit_memory()
         items: list[Item] = []
@@ -401,76 +472,59 @@ class MemoryBridge:
             items += taken
         return items
 
-    def _create_origin(self, catalog: Catalog, sync: _Copies) -> None:
-        """As `Start` does."""
-        server = self.server
-        sync.check_new("7")
-        row = catalog.subscription(NAME)
-        self._incarnations += 1
-        incarnation = (row.incarnation if row is not None else None) or f"i{self._incarnations}"
-        made = {"slot_name": NAME, "system_identifier": "7", "incarnation": incarnation}
-        catalog.set_slot(NAME, slot_state="creating", **made)
-        sync.begin_another_life("7")
-        server.confirmed_lsn = server.end_lsn
-        rels = {rel.name: rel for rel in catalog.rels(NAME)}
-        new = [RelRow("public", t, "i", INVALID, self.path(t)) for t in server.tables if t not in rels]
-        faults.reach("slot_created")
-        catalog.create_origin(NAME, server.end_lsn, incarnation, new, server.timeline)
-
     def _apply(
         self,
         items: list[Item],
         start_lsn: Lsn,
         batcher: Batcher,
         applier: Applier,
-        catalog: Catalog,
+        context: Context,
         check: ServerCheck,
     ) -> Lsn:
         """Apply a batch, or skip its only transaction; divide it if it fails. Returns its end."""
-        batch, skip_lsn = batcher.form(items, start_lsn), catalog.skip_lsn(NAME)
+        name, catalog = context.name, context.catalog
+        batch, skip_lsn = batcher.form(items, start_lsn), catalog.skip_lsn(name)
         check.certify()
-        manifest_table.record(self.session, catalog, self.subscription)
+        manifest_table.record(self.session, catalog, context.subscription)
         if skip_lsn == batch.finish_lsn and batch.committed:
             if applier.bring_back():
                 raise PublisherError("the stream has to begin again", retry=True)
-            finish_batch(catalog, NAME, [batch], skip_lsn)
+            finish_batch(catalog, name, [batch], skip_lsn)
             return batch.end_lsn
         try:
             applier.apply(batch)
         except OutcomeUnknown:
             raise
         except ApplyError as error:
-            if catalog.batch(NAME) is not None:
+            if catalog.batch(name) is not None:
                 raise
             if batch.transactions == 1:
-                catalog.record_error(NAME, error.message, counter=None, finish_lsn=error.context.finish_lsn)
+                catalog.record_error(name, error.message, counter=None, finish_lsn=error.context.finish_lsn)
                 raise
             batcher.rewind(batch)
             while items:
                 here, items = divide(items, 1)
-                start_lsn = self._apply(here, start_lsn, batcher, applier, catalog, check)
+                start_lsn = self._apply(here, start_lsn, batcher, applier, context, check)
         faults.reach("before_confirm")
         return batch.end_lsn
 
 
-class _Copies(TableSync):
-    """Copies rows from memory, as `TableSync` copies them from a server."""
+class _Control:
+    """The subscription's control of its stream: beside it the tablesync worker goes on, now and then."""
 
-    def copy_rows(self, rel: RelRow, lsn: Lsn, timeline: int, rows: dict[str, list[int]]) -> None:
-        """Replace a table's rows by those of a snapshot."""
-        stamp = self._stamp(SimpleNamespace(consistent_point=lsn, timeline=timeline))  # type: ignore[arg-type]
-        self._catalog.put_rel(NAME, rel := replace(rel, state="d"))
-        lake: MemoryLake = self._spark.lake  # type: ignore[attr-defined]
-        existed = rel.path in lake.tables
-        lake.send(lambda: _commit(lake, rel.path, lambda _: rows[rel.name], stamp))
-        self._make_durable(rel.path, stamp, existed=existed)
-        faults.reach("table_copied")
-        self._catalog.put_rel(NAME, replace(rel, state="f", lsn=lsn, position=lsn, timeline=timeline))
+    def __init__(self, added: AddedTables, chance: Random) -> None:
+        self._added, self._chance = added, chance
 
+    def should_continue(self, progress: Progress) -> bool:
+        """Until added tables can join, or are to be copied."""
+        del progress
+        worker: Any = self._added._worker
+        if worker is not None and self._chance.random() < 0.4:
+            worker.thread.join()
+        return not self._added.stream_should_end()
 
-def _commit(lake: MemoryLake, path: str, change: Change, stamp: CommitStamp) -> None:
-    """Commit with a stamp."""
-    lake.commit(path, change, app_id=stamp.txn_app_id_in_delta, version=stamp.txn_version, metadata=stamp.user_metadata)
+    def origin_advanced(self) -> None:
+        """Nothing is counted."""
 
 
 def _numbers(changes: TableChanges) -> list[int]:

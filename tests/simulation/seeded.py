@@ -10,6 +10,7 @@ what an operator then does, by its hint, helps.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from random import Random
@@ -30,6 +31,7 @@ from pgbridge.bridge.runtime.errors import (
     TargetBusy,
     TargetError,
 )
+from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.simulation.bridged import Killed, MemoryBridge
 from tests.simulation.server import UNFIT, MemoryServer
 
@@ -43,6 +45,7 @@ TABLES: Final = ("a", "b", "c")
 POINTS: Final = (
     "slot_created", "table_copied", "prepare_kept", "batch_begun", "table_begun", "table_committed", "batch_committed",
     "before_confirm", "undo_begun", "table_restored", "batch_undone",
+    "refresh_taken", "sync_caught_up", "handed_over", "sync_slot_dropped",
 )  # fmt: skip
 _WAIT: Final = (PublisherError, OutcomeUnknown, StateError, TargetBusy)
 _MOST_LIVES: Final = 6
@@ -259,6 +262,10 @@ class Simulation:
 
         self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, restore
 
+    def insert_meanwhile(self, number: int) -> None:
+        """A transaction at a moment of a life."""
+        self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, lambda: self.insert(number // 16)
+
     def optimize(self, number: int) -> None:
         """Another writer's commit that changes no row."""
         path = self.bridge.path(TABLES[number % 3])
@@ -266,11 +273,11 @@ class Simulation:
             self.bridge.lake.commit(path, lambda rows: rows, operation="OPTIMIZE")
 
     def advance_slot(self, number: int) -> None:
-        """pg_replication_slot_advance, to the end."""
-        del number
-        if self.server.confirmed_lsn is not None:
+        """pg_replication_slot_advance, to the end: of the subscription's slot, or its tablesync worker's."""
+        slots = sorted(self.server.slots)
+        if slots:
             self._is_touched = True
-            self.server.confirmed_lsn = self.server.end_lsn
+            self.server.confirm(slots[number % len(slots)], self.server.end_lsn)
 
     def in_the_window(self, number: int) -> None:
         """What happens between the check of the next life and START_REPLICATION, or just after that."""
@@ -288,6 +295,11 @@ class Simulation:
             self.bridge.window = act
         else:
             self.bridge.streaming = promote
+
+    def resync_table(self, number: int) -> None:
+        """`pgbridge refresh --resync`: a tablesync worker copies the table beside the stream, and hands it over."""
+        if self.bridge.folder.exists():
+            self.bridge.resync(TABLES[number % 3])
 
     def start_afresh(self, number: int) -> None:
         """`pgbridge resync`, without a reason."""
@@ -342,19 +354,21 @@ class Simulation:
                 self._compare()
         elif isinstance(error, ApplyError) and error.context.finish_lsn in {t.commit_lsn for t in self._unfit}:
             finish_lsn = error.context.finish_lsn
-            self.bridge.skip(finish_lsn)
+            skipping = self.bridge.skip(finish_lsn)
             # what tables had of it already is taken back; a kill, or a full disk, may come between
             error = self._live(POINTS[number % len(POINTS)])
             for _ in range(_MOST_LIVES):
                 if not _passes(error):
                     break
                 error = self._live()
-            self._take_out(finish_lsn)
+            self._take_out(finish_lsn, skipping)
             self._end(error, number)
         elif _passes(error):
             pass
         elif isinstance(error, StateError) and (isinstance(error, TakenOver) or "recover" in (error.hint or "")):
             self._recover()
+        elif isinstance(error, PublisherError) and "already exists" in error.message:  # of before, on another server
+            self.server.drop_slots()
         elif isinstance(error, PublisherError | TargetError):
             if not error.hint or not ("durable" in error.message or "lost" in error.message):
                 raise Violation(f"an error that does not say what is lost, or what to do: {error!r}")
@@ -371,7 +385,7 @@ class Simulation:
             if not isinstance(error, Py4JError | BridgeError):
                 raise Violation(f"no documented error of a recovery: {error!r}")
             if isinstance(error, PublisherWentBack):  # as its hint says
-                self.server.confirmed_lsn = None
+                self.server.drop_slots()
             elif isinstance(error, PublisherError) and error.retry:  # a standby: the next life asks again
                 return
         raise Violation(f"it is not recovered: {error!r}")
@@ -379,7 +393,7 @@ class Simulation:
     def _recovered(self, point: str = "") -> BaseException | None:
         """Who has changed tables or the slot by hand, and has nothing any more that tells it, copies all afresh."""
         if self._is_touched:
-            self.server.confirmed_lsn = None
+            self.server.drop_slots()
         return self.bridge.recover(point)
 
     def _compare(self) -> None:
@@ -387,14 +401,21 @@ class Simulation:
             raise Violation(f"without an error, tables differ (published, Delta): {differences}")
         self._is_touched = False
 
-    def _take_out(self, finish_lsn: int) -> None:
-        """What was skipped is in no table but those that were copied since, and in no copy afresh."""
-        copied = self.bridge.tables_copied_after(finish_lsn)
+    def _take_out(self, finish_lsn: int, skipping: set[str]) -> None:
+        """What was skipped is in none of these tables, unless it was copied since; nor in a copy afresh."""
+        lacking = {table for table in skipping if self._copied_lsn(table) <= finish_lsn}
         for server in (self.server, self._standby, self._primary):
             for at, t in enumerate(server.transactions):
                 if (t.commit_lsn, t.rows.get("b")) == (finish_lsn, (UNFIT,)):
-                    rows = {table: numbers for table, numbers in t.rows.items() if table in copied}
+                    rows = {table: numbers for table, numbers in t.rows.items() if table not in lacking}
                     server.transactions[at] = replace(t, rows=rows)
+
+    def _copied_lsn(self, table: str) -> int:
+        """Up to where a table has its transactions by its last copy, as its log says."""
+        log = self.bridge.lake.tables.get(self.bridge.path(table), [])
+        marks = (json.loads(version.info.get("userMetadata") or "{}").get("pgbridge", {}) for version in log)
+        copies = [mark for mark in marks if mark.get("origin", "").endswith("/copy") and not mark.get("given_up")]
+        return Lsn.parse(copies[-1]["end_lsn"]) if copies else INVALID
 
 
 def _passes(error: BaseException | None) -> bool:
@@ -406,8 +427,8 @@ WEIGHTS: Final = {
     "insert": 12, "insert_streamed": 2, "insert_unfit": 1, "prepare": 3, "end_prepared": 4,
     "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 3, "put_back_state": 1,
-    "put_back_tables": 2, "restore_by_hand": 1, "restore_meanwhile": 2,
-    "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1,
+    "put_back_tables": 2, "restore_by_hand": 1, "restore_meanwhile": 2, "insert_meanwhile": 6,
+    "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1, "resync_table": 5,
     "cut_power": 3, "lose_answer": 3, "double_commit": 1, "fill_disk": 2, "fail_flush": 1,
     "fail_copy_flush": 1, "lose_state": 2,
 }  # fmt: skip

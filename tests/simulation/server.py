@@ -1,4 +1,4 @@
-"""A publisher in memory: a history of transactions on timelines, and one logical slot with two_phase."""
+"""A publisher in memory: a history of transactions on timelines, and logical slots, with two_phase or without."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
+from pgbridge.bridge.receive.slot import Snapshot
 from pgbridge.bridge.receive.slot_status import SlotStatus
 from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.bridge.track.position import ServerHistory
@@ -13,6 +14,9 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 
 UNFIT = 1000
 """No table holds so large a number."""
+
+SLOT_NAME = "sub"
+"""The subscription's; its tablesync worker has another one."""
 
 _RECORD_BYTES = 0x20
 
@@ -39,6 +43,14 @@ class WalTransaction:
 
 
 @dataclass
+class MemorySlot:
+    """A logical slot."""
+
+    confirmed_lsn: Lsn
+    two_phase: bool
+
+
+@dataclass
 class MemoryServer:
     """A server that writes transactions, is copied, promoted, and replaced by its copy.
 
@@ -46,14 +58,16 @@ class MemoryServer:
         tables: The published tables.
         timeline: The timeline that it writes.
         in_recovery: Whether it is a standby.
-        confirmed_lsn: The slot's confirmed_flush_lsn; None without a slot.
+        slots: The slots, by name.
+        snapshots: The rows of each snapshot that was exported, by its name and table.
         started_us: When it was started.
     """
 
     tables: tuple[str, ...]
     timeline: int = 1
     in_recovery: bool = False
-    confirmed_lsn: Lsn | None = None
+    slots: dict[str, MemorySlot] = field(default_factory=dict)
+    snapshots: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     started_us_: int = 1
     next_xid: int = 700
     end_lsn: Lsn = field(default_factory=lambda: Lsn(0x1000))
@@ -141,6 +155,7 @@ class MemoryServer:
     # --- what pgbridge asks a publisher and a walsender --------------------------------------------------------------
 
     database = "shop"
+    version = 180000
     connection = None
 
     def history(self) -> ServerHistory:
@@ -157,11 +172,28 @@ class MemoryServer:
         return self.started_us_
 
     def slot(self, slot_name: str) -> SlotStatus | None:
-        """The slot's row."""
-        del slot_name
-        if self.confirmed_lsn is None:
+        """A slot's row."""
+        slot = self.slots.get(slot_name)
+        if slot is None:
             return None
-        return SlotStatus("pgoutput", "logical", self.database, False, None, self.confirmed_lsn, "reserved")
+        return SlotStatus("pgoutput", "logical", self.database, False, None, slot.confirmed_lsn, "reserved")
+
+    def create_slot(self, slot_name: str, *, temporary: bool = False, two_phase: bool = False, **_: object) -> Snapshot:
+        """CREATE_REPLICATION_SLOT, which waits for what is prepared, and exports a snapshot."""
+        self.await_prepared()
+        if not temporary:
+            assert slot_name not in self.slots, slot_name
+            self.slots[slot_name] = MemorySlot(self.end_lsn, two_phase)
+        self.snapshots[slot_name] = {table: self.rows(table) for table in self.tables}
+        return Snapshot(slot_name, self.end_lsn)
+
+    def drop_slot(self, slot_name: str) -> None:
+        """DROP_REPLICATION_SLOT."""
+        del self.slots[slot_name]
+
+    def drop_slots(self) -> None:
+        """What `pgbridge resync`, and others that begin afresh, do first."""
+        self.slots.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -172,12 +204,21 @@ class MemoryServer:
     def close(self) -> None:
         """Nothing is open."""
 
-    def stream(self, start_lsn: Lsn) -> list[WalTransaction]:
+    def stream(self, slot_name: str, start_lsn: Lsn) -> list[WalTransaction]:
         """START_REPLICATION: from the slot's position on, if that is further; silently, as PostgreSQL.
 
-        What was prepared before comes without its rows: the slot has had two_phase from its beginning.
+        What was prepared before comes without its rows with two_phase, which slots have from their beginning. Without
+        it what was prepared comes as a whole with its COMMIT PREPARED.
         """
-        if self.confirmed_lsn is None:
-            raise PublisherError('replication slot "sub" does not exist', retry=True)
-        begin = max(start_lsn, self.confirmed_lsn)
-        return [t for t in self.transactions if t.commit_lsn >= begin]
+        slot = self.slots.get(slot_name)
+        if slot is None:
+            raise PublisherError(f'replication slot "{slot_name}" does not exist', retry=True)
+        begin = max(start_lsn, slot.confirmed_lsn)
+        there = [t for t in self.transactions if t.commit_lsn >= begin]
+        if slot.two_phase:
+            return there
+        return [replace(t, kind="commit") for t in there if t.kind in {"commit", "commit prepared"}]
+
+    def confirm(self, slot_name: str, lsn: Lsn) -> None:
+        """A status update."""
+        self.slots[slot_name].confirmed_lsn = lsn

@@ -102,7 +102,7 @@ class Scenario:
 
     def advance_slot(self) -> None:
         """pg_replication_slot_advance to the end."""
-        self.server.confirmed_lsn = self.server.end_lsn
+        self.server.confirm(NAME, self.server.end_lsn)
 
     def advance_slot_in_the_window(self) -> None:
         """The same between the check and START_REPLICATION."""
@@ -243,7 +243,7 @@ def test_a_copy_at_a_lower_lsn_replaces_one_at_a_higher(bridge):
     server = bridge.server
     bridge.start_afresh()
     assert isinstance(bridge.live("slot_created"), Killed)
-    server.confirmed_lsn = None
+    server.drop_slots()
     standby = server.copied()
     server.insert(a=(11,), b=(11,))
     server.write_wal(0x5000)

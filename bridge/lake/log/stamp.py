@@ -49,6 +49,8 @@ class CommitStamp:
         fences: The commit is empty. It keeps a late commit of the batch out of a table that does not have the batch.
         copy_number: Of a copy: its transaction version, which rises from copy to copy, as LSNs do not if the publisher
             goes back.
+        copies_app_id: Of a copy: Delta's application id. The subscription and its tablesync worker share it, because a
+            table may move from one to the other when a copy was not answered, which may still be committed.
         undo_number: Of what takes rows of the batch back: its transaction version, under an application id of its own.
         stands_on: Of what only a checkpoint is made of: the version with the table's position. The entries in between
             may be lost, as a RESTORE's.
@@ -63,6 +65,7 @@ class CommitStamp:
     timeline: int | None = None
     fences: bool = False
     copy_number: int | None = None
+    copies_app_id: str | None = None
     undo_number: int | None = None
     stands_on: int | None = None
 
@@ -82,6 +85,8 @@ class CommitStamp:
     @property
     def txn_app_id_in_delta(self) -> str:
         """Delta's application id."""
+        if self.copies_app_id is not None:
+            return self.copies_app_id
         suffix = "/alter" if self.alters else "/undo" if self.undo_number is not None else ""
         return self.txn_app_id + suffix
 
