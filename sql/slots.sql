@@ -7,8 +7,9 @@
 --          failover bool (17), synced bool (17; a standby's copy of the primary's slot),
 --          slotsync_skip_reason text (19; all of these are null when there is no such slot),
 --          flush_lsn text (the server's; on a standby the replayed LSN), password_left_s float (until the login role's
---          password expires; null if it does not), synchronous_standby_names text, committed_at timestamptz,
---          committed_lsn text (whatever was committed before that time ends before that LSN; a standby: was replayed)
+--          password expires; null if it does not), synchronous_standby_names text (a standby: '', it has no commits),
+--          committed_at timestamptz, committed_lsn text (whatever was committed before that time ends before that LSN;
+--          a standby: was replayed)
 -- Lowest version: 14
 SELECT asked.slot_name, s.slot_name IS NOT NULL AS found, plugin, slot_type, database, active, active_pid,
        confirmed_flush_lsn::text, restart_lsn::text, wal_status, safe_wal_size, two_phase,
@@ -23,7 +24,8 @@ SELECT asked.slot_name, s.slot_name IS NOT NULL AS found, plugin, slot_type, dat
        END::text AS flush_lsn,
        (SELECT extract(epoch FROM rolvaliduntil - now())::float8 FROM pg_roles
          WHERE rolname = session_user AND isfinite(rolvaliduntil)) AS password_left_s,
-       current_setting('synchronous_standby_names') AS synchronous_standby_names,
+       CASE WHEN pg_is_in_recovery() THEN '' ELSE current_setting('synchronous_standby_names')
+       END AS synchronous_standby_names,
        -- first the time, and then the LSN; a commit has its time before its record is written
        CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp()
             ELSE clock_timestamp()

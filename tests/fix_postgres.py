@@ -64,7 +64,8 @@ class Server:
 
     def connect(self, dbname: str = "postgres") -> psycopg.Connection[tuple[Any, ...]]:
         """A new connection in autocommit mode."""
-        return psycopg.connect(self.conninfo(dbname), autocommit=True)
+        # of a SQL_ASCII database psycopg would return names as bytes
+        return psycopg.connect(self.conninfo(dbname), autocommit=True, client_encoding="UTF8")
 
 
 def _foreign_server(config: pytest.Config) -> bool:

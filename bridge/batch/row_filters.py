@@ -34,6 +34,7 @@ from pgbridge.bridge.rowfilter.server_filter import ServerFilter, VerdictError
 from pgbridge.protocol.codec.messages import Relation, Tuple, ValueKind
 from pgbridge.protocol.errors import UnrepresentableValue
 from pgbridge.protocol.values.text_values import NOT_A_DECIMAL, OUTSIDE_YEARS
+from pgbridge.protocol.values.value_array import IN_HEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -256,7 +257,8 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
     """Mark rows with a value that a filter looks at, and that Spark cannot compute with.
 
     A value that its column cannot hold is computed with as it is if it is a text, a date or a timestamp
-    (`lake.changes.verdicts.exact`). A numeric NaN, or an array of two dimensions, is nothing in Spark.
+    (`lake.changes.verdicts.exact`). A numeric NaN, an array of two dimensions, or a text that is no UTF-8, is nothing
+    in Spark.
 
     Args:
         table: Decoded rows, with `unheld_<i>` and `oldunheld_<i>`.
@@ -269,9 +271,11 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
         if kind not in {"unheld", "oldunheld"} or int(i) not in filtered:
             continue
         arrow, texts = types[int(i)].arrow, table[name]
-        if pa.types.is_string(arrow) or pa.types.is_date(arrow):
+        if pa.types.is_date(arrow):
             continue
         beyond = pc.is_valid(texts)
+        if pa.types.is_string(arrow):
+            beyond = pc.fill_null(pc.starts_with(texts, IN_HEX), fill_value=False)
         if pa.types.is_timestamp(arrow):
             beyond = pc.fill_null(pc.invert(pc.match_substring_regex(texts, _LATE)), fill_value=False)
         marked |= beyond.to_numpy()

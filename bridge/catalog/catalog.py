@@ -84,8 +84,11 @@ class Catalog:
         # each transaction waits for the disk; hundreds of idle subscriptions advance about once a second
         self._advances = Together(self._advance_all, delay_s=_COMMIT_DELAY_S)
         try:
-            with self._transaction() as db:
-                schema.migrate(db)
+            with self._database.using() as db:
+                is_current = schema.is_current(db)
+            if not is_current:  # a command that shows the state does not wait for who writes it
+                with self._transaction() as db:
+                    schema.migrate(db)
             # a connection of its own: the threads that only read do not wait for the disk
             self._reading, self._reader = threading.Lock(), Database(path)
         except StateError:
@@ -199,11 +202,16 @@ class Catalog:
         return str(rows[0][0]) if rows else None
 
     def set_state(self, name: str, state: str, *, received_lsn: Lsn | None = None) -> None:
-        """Record the state that `status` shows of a running daemon. Recovery does not need it: it is not flushed."""
+        """Record the state that `status` shows of a running daemon. Recovery does not need it: it is not flushed.
+
+        Args:
+            received_lsn: The stream's; None for the one that is known. One that begins has received its start LSN: the
+                server may have lost what was received before.
+        """
         with self._transaction(flush=False) as db:
             db.execute(
-                "UPDATE subscription SET state = ?, received_lsn = max(received_lsn, ?) WHERE name = ?",
-                (state, received_lsn or 0, name),
+                "UPDATE subscription SET state = ?, received_lsn = coalesce(?, received_lsn) WHERE name = ?",
+                (state, received_lsn, name),
             )
 
     def set_skip_lsn(self, name: str, skip_lsn: Lsn | None) -> None:
@@ -453,15 +461,23 @@ class Catalog:
 
     def rels(self, *owners: str, path: str | None = None) -> list[RelRow]:
         """All tables of a subscription, or of these, ordered by name; with a path, the one that is there."""
+        return [rel for _, rel in self.owned_rels(*owners, path=path)]
+
+    def owned_rels(self, *owners: str, path: str | None = None) -> list[tuple[str, RelRow]]:
+        """As `rels`, each with its owner. All are of one moment: tables move between a subscription and its worker."""
         rows = self.rows(
-            f"SELECT {REL_COLUMNS} FROM subscription_rel WHERE subscription IN ({', '.join('?' * len(owners))}) "
-            "AND path = coalesce(?, path) ORDER BY namespace, name",
+            f"SELECT subscription, {REL_COLUMNS} FROM subscription_rel "
+            f"WHERE subscription IN ({', '.join('?' * len(owners))}) AND path = coalesce(?, path) "
+            "ORDER BY namespace, name",
             *owners,
             path,
         )
         return [
-            RelRow(space, name, state, Lsn(lsn), path, relid, Lsn(position), line, why, since_s, Lsn(first_lsn), shape)
-            for space, name, state, lsn, path, relid, position, line, why, since_s, first_lsn, shape in rows
+            (
+                owner,
+                RelRow(space, name, state, Lsn(lsn), at, relid, Lsn(position), line, why, since_s, Lsn(first), shape),
+            )
+            for owner, space, name, state, lsn, at, relid, position, line, why, since_s, first, shape in rows
         ]
 
     def rels_by_name(self, *owners: str) -> dict[tuple[str, str], RelRow]:

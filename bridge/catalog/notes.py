@@ -23,7 +23,6 @@ from pgbridge.bridge.catalog.catalog_rows import CopyRow
 from pgbridge.bridge.runtime.errors import ApplyError, OutcomeUnknown, StateError, StreamError
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable, Mapping
 
     from structlog.typing import FilteringBoundLogger
@@ -68,7 +67,7 @@ def copies(catalog: Catalog, subscription: str) -> list[CopyRow]:
 def put_left_out(catalog: Catalog, subscription: str, reasons: Mapping[Name, str]) -> list[Name]:
     """Replace the list of tables that are left out; return those that are new in it, or have another reason."""
     with catalog.transaction() as db:
-        before = _left_out(db, subscription)
+        before = left_out(catalog, subscription)
         db.execute("DELETE FROM left_out WHERE subscription = ?", (subscription,))
         db.executemany(
             "INSERT INTO left_out (subscription, namespace, name, reason) VALUES (?, ?, ?, ?)",
@@ -79,13 +78,8 @@ def put_left_out(catalog: Catalog, subscription: str, reasons: Mapping[Name, str
 
 def left_out(catalog: Catalog, subscription: str) -> dict[Name, str]:
     """The tables that are left out, and why, by (namespace, name), in their order."""
-    with catalog.transaction() as db:
-        return _left_out(db, subscription)
-
-
-def _left_out(db: sqlite3.Connection, subscription: str) -> dict[Name, str]:
-    rows = db.execute(
-        "SELECT namespace, name, reason FROM left_out WHERE subscription = ? ORDER BY 1, 2", (subscription,)
+    rows = catalog.rows(
+        "SELECT namespace, name, reason FROM left_out WHERE subscription = ? ORDER BY 1, 2", subscription
     )
     return {(namespace, name): reason for namespace, name, reason in rows}
 

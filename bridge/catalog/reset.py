@@ -70,10 +70,13 @@ def start_afresh(catalog: Catalog, name: str, published: Collection[tuple[str, s
         _end_life(db, name, [rel.relid for rel in rels.values() if rel.relid is not None])
         kept = [rel for key, rel in rels.items() if key in published]
         db.executemany(
-            "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid) "
-            "VALUES (?, ?, ?, ?, 0, ?, ?)",
-            # d: the rows are its own, so that the copy may replace them
-            [(name, rel.namespace, rel.name, "i" if rel.state == "i" else "d", rel.path, rel.relid) for rel in kept],
+            "INSERT INTO subscription_rel (subscription, namespace, name, state, lsn, path, relid, shape) "
+            "VALUES (?, ?, ?, ?, 0, ?, ?, ?)",
+            [
+                # d: the rows are its own, so that the copy may replace them; their shape says which ones it may keep
+                (name, rel.namespace, rel.name, "i" if rel.state == "i" else "d", rel.path, rel.relid, rel.shape)
+                for rel in kept
+            ],
         )
     _remove_spool(catalog, name)
     return [rel.qualified_name for rel in kept]

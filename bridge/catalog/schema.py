@@ -31,6 +31,11 @@ def statements(script: str) -> Iterator[str]:
             statement = ""
 
 
+def is_current(db: sqlite3.Connection) -> bool:
+    """Whether the file has all tables of this version."""
+    return bool(db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
+
+
 def migrate(db: sqlite3.Connection) -> None:
     """Create the missing tables, within the caller's transaction.
 

@@ -58,9 +58,9 @@ def check_server(
     Args:
         facts: What it says of itself.
         slot_exists: Whether the subscription's slot is among its slots.
-        running: Whether the daemon is running, so that its WAL sender is among the server's.
+        running: Whether the subscription streams here, so that its WAL sender is among the server's.
         others: What other subscriptions of the configuration still need there; None for nothing.
-        name: The subscription's, which its stream has as application_name.
+        name: The application_name of the subscription's stream.
         unrepresentable: The subscription's.
         alert_bytes: From how much WAL on that the slot holds the log warns; 0 for never.
     """
@@ -231,7 +231,7 @@ def _sender_timeout(facts: ServerFacts) -> Iterator[Finding]:
 def _synchronous(facts: ServerFacts, name: str) -> Iterator[Finding]:
     subject = "synchronous_standby_names"
     names = facts.settings.get(subject, "")
-    if is_synchronous(names, name):
+    if not facts.in_recovery and is_synchronous(names, name):  # a standby has the setting, and no commits
         yield warning(
             subject,
             f'{names!r} has "{name}": commits on the server wait until pgbridge has written them, for ever if it is '
@@ -326,7 +326,7 @@ class Expected:
         create_slot: Whether the subscription creates it.
         durable_lsn: The origin's LSN; None before the first stream.
         being_created: Whether an earlier start was cut short while it created the slot.
-        running: Whether the daemon is running, so that the slot is active for it.
+        streams: Whether it streams here, so that the slot is active for it.
     """
 
     subscription: str
@@ -334,7 +334,7 @@ class Expected:
     create_slot: bool
     durable_lsn: Lsn | None
     being_created: bool
-    running: bool
+    streams: bool
 
 
 def check_slot_state(status: SlotStatus | None, expected: Expected, *, database: str) -> Iterator[Finding]:
@@ -365,10 +365,11 @@ def check_slot_state(status: SlotStatus | None, expected: Expected, *, database:
         return
     if status is None:
         return
-    if status.active and not expected.running:
+    if status.active and not expected.streams:
         yield failure(
             _SUBJECT,
-            f'"{slot_name}" is active for process {status.active_pid} on the server, and no daemon runs here',
+            f'"{slot_name}" is active for process {status.active_pid} on the server, and the subscription does not '
+            "stream here",
             remedy="stop the other reader; if it is gone, the server notices that within wal_sender_timeout",
             statement=f"SELECT pg_terminate_backend({status.active_pid});",
         )

@@ -25,6 +25,7 @@ from pgbridge.bridge.lake.log.local_log import local_folder, real_location
 from pgbridge.bridge.publication.definitions import load_optional
 from pgbridge.bridge.publication.published_table import check_shape
 from pgbridge.bridge.receive import publications
+from pgbridge.bridge.receive.connection import stream_name
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher, missing_message, quoted_name
 from pgbridge.bridge.receive.server_facts import ServerFacts, identify, read_facts, read_privileges
@@ -84,15 +85,15 @@ def check_subscription(subscription: Subscription, known: Known, others: Needs |
 def _with_publisher(
     subscription: Subscription, known: Known, facts: ServerFacts, publisher: Publisher, others: Needs
 ) -> Iterator[Finding]:
-    expected = _expected(subscription, known)
     status = publisher.slot(subscription.slot_name)
-    streams = expected.running and status is not None and status.active
+    expected = _expected(subscription, known)  # read after the slot: it may just have begun to stream
+    streams = expected.streams and status is not None and status.active
     yield from check_server(
         facts,
         slot_exists=status is not None,
         running=streams,
         others=others,
-        name=subscription.name,
+        name=stream_name(subscription.connection, subscription.name),
         unrepresentable=subscription.unrepresentable,
         alert_bytes=subscription.alerts.retained_bytes,
     )
@@ -119,7 +120,8 @@ def _expected(subscription: Subscription, known: Known) -> Expected:
         subscription.create_slot,
         catalog.remote_lsn(name) if catalog is not None else None,
         row is not None and (row.slot_name, row.slot_state) == (subscription.slot_name, "creating"),
-        known.running,
+        # one that was disabled streams until its batch under way has ended
+        known.running and row is not None and row.state == "streaming",
     )
 
 
@@ -181,6 +183,7 @@ def _publications(
         read_privileges(publisher.connection, [table.relid for table in tables]),
         {table.qualified_name: _as_text(subscription, table, types) for table in tables},
         role=facts.role,
+        copied=subscription.copy_data,
         place_of=partial(_place_of_new, subscription, known.tables(subscription.name)),
         sent=_changing(tables if definitions is None else applied.stream.tables(), applied),
     )

@@ -26,6 +26,7 @@ def check_tables(
     *,
     role: str,
     sent: Sequence[PublishedTable],
+    copied: bool = True,
     place_of: PlaceOf | None = None,
 ) -> Iterator[Finding]:
     """Look at the tables that a subscription gets.
@@ -36,12 +37,13 @@ def check_tables(
         as_text: By qualified name, the columns whose type Delta lacks; they become strings.
         role: The connection's role.
         sent: The tables as the server itself publishes them, those of whose UPDATEs or DELETEs it does.
+        copied: Whether the rows are copied (`copy_data`); else only a resync and a verification read them.
         place_of: Where its Delta table would be.
     """
     of_server = {table.relid: table for table in sent}
     for table in tables:
         findings = [
-            *_readable(table, privileges.get(table.relid), role),
+            *_readable(table, privileges.get(table.relid), role, copied=copied),
             *_columns(table, place_of),
             *(_identity(of_server[table.relid]) if table.relid in of_server else ()),
         ]
@@ -67,29 +69,34 @@ def check_sequences(sequences: Sequence[Mapping[str, Any]], role: str) -> Iterat
         yield passed("sequences", f"{len(sequences)} can be read")
 
 
-def _readable(table: PublishedTable, privileges: server_facts.Privileges | None, role: str) -> Iterator[Finding]:
+def _readable(
+    table: PublishedTable, privileges: server_facts.Privileges | None, role: str, *, copied: bool
+) -> Iterator[Finding]:
     if privileges is None:
         return  # dropped meanwhile
+    finding = failure if copied else warning
+    needs = "the table cannot be copied" if copied else "without copy_data only a resync and a verification need it"
+    readers = "the copy" if copied else "a resync or a verification"
     subject, grantee = table.qualified_name, publisher.quoted_name(role)
     if not privileges.usage:
-        yield failure(
+        yield finding(
             subject,
-            f'role "{role}" lacks USAGE on schema "{table.namespace}": the table cannot be copied',
+            f'role "{role}" lacks USAGE on schema "{table.namespace}": {needs}',
             remedy="run on the server",
             statement=f"GRANT USAGE ON SCHEMA {publisher.quoted_name(table.namespace)} TO {grantee};",
         )
     published = {column.name for column in table.columns}
     if lacking := [name for name in privileges.unreadable if name in published]:
-        yield failure(
+        yield finding(
             subject,
-            f'role "{role}" lacks SELECT on {_list(lacking)}: the table cannot be copied',
+            f'role "{role}" lacks SELECT on {_list(lacking)}: {needs}',
             remedy="run on the server",
             statement=f"GRANT SELECT ON {publisher.quoted_table(table.namespace, table.name)} TO {grantee};",
         )
     if privileges.row_security:
-        yield failure(
+        yield finding(
             subject,
-            f'row-level security hides rows from role "{role}": the copy would lack them, and the stream has them',
+            f'row-level security hides rows from role "{role}": {readers} would lack them, and the stream has them',
             remedy="run on the server as a superuser, or connect as the table's owner",
             statement=f"ALTER ROLE {grantee} BYPASSRLS;",
         )

@@ -25,7 +25,9 @@ _POLL_S: Final = 0.1
 def set_enabled(subscription: Subscription, state: State, *, enabled: bool) -> str:
     """Enable or disable a subscription in the catalog, where the daemon looks; return the sentence to print."""
     name, row = subscription.name, state.catalog.subscription(subscription.name)
-    state.catalog.set_enabled(name, enabled=enabled)
+    with state.catalog.transaction():
+        state.catalog.register(name, enabled=subscription.enabled)  # the file's value is older than the command
+        state.catalog.set_enabled(name, enabled=enabled)
     when = state.when
     if enabled:
         again = waits(subscription, state) if row is not None and row.enabled else ""

@@ -44,8 +44,10 @@ def opened(config_file: Path) -> Iterator[State]:
     """
     settings = config.load(config_file)
     with closing(Catalog(catalog_path(settings.state_dir))) as catalog:
+        known = catalog.subscriptions()
         for subscription in settings.subscription.values():
-            catalog.register(subscription.name, enabled=subscription.enabled)
+            if subscription.name not in known:  # the daemon takes over a changed `enabled` at its start, or by a reload
+                catalog.register(subscription.name, enabled=subscription.enabled)
         yield State(settings, catalog, is_running(settings.state_dir))
 
 

@@ -9,7 +9,8 @@ now, or was dropped already. Any other may have been anything. Between the two:
 * pgoutput writes columns in the order of their numbers (`logicalrep_write_attrs`). So numbers rise along the message,
   and a column between two known ones is not new.
 * Of all rising assignments, the one with the highest score is used. A name that matches the known columns or the
-  catalog scores, and so does a type. A column that was there before and exists now should not be missing.
+  catalog scores, and so does a type. A column that was there before and exists now is not missing, unless a column list
+  leaves it out.
 
 An assignment counts as a rename if one of these holds:
 
@@ -40,9 +41,9 @@ _NAME, _NAME_NOW, _TYPE = 1000, 1050, 100
 _OTHER_NAME, _DROPPED_SINCE, _UNLIKELY, _IMPOSSIBLE = 200, 50, -600, -5000
 """Scores of a known column with another name: it exists; it is dropped by now; its type differs too; the catalog has
 no such number."""
-_SINCE, _UNSEEN, _MISSED = 100, 1, 500
+_SINCE, _UNSEEN, _MISSED, _NOT_LISTED = 100, 1, 4000, 500
 """Score of a new column that was renamed or dropped since; cost of skipping a column that was dropped before it was
-seen; cost of skipping a column that exists before and after."""
+seen; cost of skipping a column that exists before and after, and of one that need not be published."""
 _CERTAIN = 10000
 """Score of a column that is settled."""
 
@@ -186,12 +187,13 @@ def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int
     If the message has `more` columns, with higher numbers, this one existed, too: it was dropped before it was seen, or
     it is not published.
     """
-    row = known.get(number)
-    exists = number in attributes and attributes[number].name is not None
+    row, attribute = known.get(number), attributes.get(number)
+    exists = attribute is not None and attribute.name is not None
+    published = attribute is not None and not attribute.unlisted and not attribute.generated
     if row is not None and row.state == "live":
-        return _MISSED if exists else 0 if attributes else _OTHER_NAME // 2
-    if row is None and more and number in attributes:
-        return _MISSED if exists else _UNSEEN
+        return (_MISSED if published else _NOT_LISTED) if exists else 0 if attributes else _OTHER_NAME // 2
+    if row is None and more and attribute is not None:
+        return (_MISSED if published else _NOT_LISTED) if exists else _UNSEEN
     return 0
 
 

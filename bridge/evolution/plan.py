@@ -101,7 +101,7 @@ class Definition:
     attributes: Sequence[Attribute]
     sole_source: bool
     types_of: Callable[[Sequence[tuple[int, int]]], list[ColumnType]]
-    value_of: Callable[[ColumnType, str], pa.Scalar]
+    value_of: Callable[[ColumnType, bytes], pa.Scalar]
     parsed: Collection[str] = ()
     unrepresentable: Literal["error", "null"] = "error"
     masks: Masks = field(default_factory=dict)
@@ -375,8 +375,7 @@ class _SchemaDraft:
             )
         fill, mask = attribute.fill, definition.masks.get(name)
         if fill is not None and mask is not None:
-            masked = mask.of(fill.encode())
-            fill = None if masked is None else masked.decode()
+            fill = mask.of(fill)
         try:
             return None if fill is None else definition.value_of(type_, fill), ""
         except ProtocolError as error:

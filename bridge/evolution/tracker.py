@@ -188,12 +188,12 @@ def copied_columns(table: PublishedTable, attributes: Sequence[Attribute]) -> li
     return [ColumnRow(*column, "live" if column[1] in names else "hidden") for column in alive]
 
 
-def value_from_text(type_: ColumnType, text: str) -> pa.Scalar:
+def value_from_text(type_: ColumnType, text: bytes) -> pa.Scalar:
     """Read a value from its text, as from a message of the stream.
 
     Raises:
         ProtocolError: The text is not a value of the type, or the target's type cannot hold it.
     """
     relation = messages.Relation(1, "", "", "d", (messages.Column("value", type_.oid, type_.typmod, is_key=False),))
-    message = pgoutput.encode(messages.Insert(1, (messages.Value(messages.ValueKind.TEXT, text.encode()),)))
+    message = pgoutput.encode(messages.Insert(1, (messages.Value(messages.ValueKind.TEXT, text),)))
     return RowMessages([message]).decode(relation, [type_])["new_0"][0]

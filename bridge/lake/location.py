@@ -7,6 +7,7 @@ What depends on whether that is a path or a table of a catalog is here, in `brid
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
@@ -14,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pgbridge.bridge.lake.log.local_log import identity, local_folder
 from pgbridge.bridge.runtime.errors import TargetError
 from pgbridge.bridge.runtime.warehouse import SPARK_CATALOG, Layout
+from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost
 from pgbridge.bridge.spark.session import driver_of, java_class
 from pgbridge.bridge.targets.filled import Filling, filled_columns
 from pgbridge.bridge.targets.location import catalog_parts, sql_name
@@ -28,6 +30,12 @@ _NOT_IN_CATALOG: Final = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND
 
 _PARTITIONS: Final = "# Partition Information"
 _HEADER: Final = "# col_name"
+
+_VERSION_DIGITS: Final = 20
+"""A file of Delta's log has a name that begins with its version."""
+_GENERATING_FEATURES: Final = ("delta.feature.generatedColumns", "delta.feature.identityColumns")
+_GENERATING_VERSIONS: Final = ("4", "5", "6")
+"""The writer versions that have one of these features without a list of features."""
 
 _places: Final[dict[str, str]] = {}
 
@@ -87,12 +95,10 @@ def _is_absent(spark: SparkSession, location: str) -> bool:
 def filled_of(spark: SparkSession, location: str) -> dict[str, Filling]:
     """How the columns of an existing table are filled in rows that lack them, by name.
 
-    A Connect server tells neither how columns are generated, nor of a CHECK: there it is as if there were none of both,
-    and none is refused.
+    Where a Connect server cannot read a log, it is as if no column were generated, or NOT NULL.
     """
     if not driver_of(spark).is_ours:
-        fields = json.loads(read_table(spark, location).schema.json())["fields"]
-        return filled_columns(json.dumps({"fields": [field | {"nullable": True} for field in fields]}), {})
+        return filled_columns(*_told_by_server(spark, location))
     metadata = _metadata(spark, location)  # Spark's schema of the table lacks what Delta's has
     return filled_columns(metadata["schemaString"], metadata.get("configuration", {}))
 
@@ -102,6 +108,40 @@ def _metadata(spark: SparkSession, location: str) -> dict[str, Any]:
     delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
     log = delta_log.forTable(spark._jsparkSession, place_of(spark, location))  # noqa: SLF001
     return dict(json.loads(log.unsafeVolatileSnapshot().metadata().json())["metaData"])
+
+
+def _told_by_server(spark: SparkSession, location: str) -> tuple[str, dict[str, str]]:
+    """The columns as JSON, and the properties. No statement tells how columns are generated: the log is read for it."""
+    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {sql_name(location)}").collect()}
+    schema = read_table(spark, location).schema.json()
+    version = properties.get("delta.minWriterVersion")
+    if properties.keys().isdisjoint(_GENERATING_FEATURES) and version not in _GENERATING_VERSIONS:
+        return schema, properties
+    try:
+        logged = _logged_schema(spark, location)
+    except SPARK_ERRORS as error:  # a catalog may give its own tables' files to nobody
+        if is_lost(error):
+            raise
+        logged = None
+    fields = json.loads(schema)["fields"]
+    return logged or json.dumps({"fields": [field | {"nullable": True} for field in fields]}), properties
+
+
+def _logged_schema(spark: SparkSession, location: str) -> str | None:
+    """The columns as Delta's log has them, of its last checkpoint and of what follows; None if they are not there."""
+    place = spark.sql(f"DESCRIBE DETAIL {sql_name(location)}").select("location").collect()[0][0]
+    log = re.sub(r"[\[\]{}*?\\]", r"\\\g<0>", f"{place}/_delta_log")  # Spark reads a path as a pattern
+    listed = spark.read.format("text").option("pathGlobFilter", "*.{json,parquet}").load(log).inputFiles()
+    names = [uri.rpartition("/")[2] for uri in listed]
+    last = max((name[:_VERSION_DIGITS] for name in names if ".checkpoint" in name), default="")
+    schemas: dict[str, str] = {}
+    for kind in ("json", "parquet"):
+        paths = [f"{log}/{name}" for name in names if name[:_VERSION_DIGITS] >= last and name.endswith(kind)]
+        if paths:
+            entries = spark.read.schema("metaData STRUCT<schemaString: STRING>").format(kind).load(paths)
+            changed = entries.select("_metadata.file_name", "metaData.schemaString").filter("schemaString IS NOT NULL")
+            schemas |= {row[0][:_VERSION_DIGITS]: row[1] for row in changed.collect()}
+    return schemas[max(schemas)] if schemas else None
 
 
 def layout_of(spark: SparkSession, location: str) -> Layout:

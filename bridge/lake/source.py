@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import DataType, StructType, VariantType
+from pyspark.sql.types import DataType, VariantType
 
 from pgbridge.bridge.lake.log.local_log import folder_uri
 from pgbridge.bridge.lake.schema import spark_schema
@@ -211,7 +211,7 @@ def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
         return checkpointed_frame(spark, table)
     if not len(table):  # PySpark converts no column without chunks
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], table.schema)])
-    return spark.createDataFrame(table, _schema_of(table))
+    return _sent(spark, table)
 
 
 def checkpointed_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -222,11 +222,20 @@ def checkpointed_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """
     rows = max(1, len(table) * driver_of(spark).piece_bytes // max(1, table.nbytes))
     pieces = (table.slice(start, rows) for start in range(0, len(table), rows))
-    return concatenated([checkpointed(spark.createDataFrame(piece, _schema_of(table))) for piece in pieces])
+    return concatenated([checkpointed(_sent(spark, piece)) for piece in pieces])
 
 
-def _schema_of(table: pa.Table) -> StructType:
-    return spark_schema([(field.name, field.type) for field in table.schema])
+def _sent(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """The rows, which have chunks, in one request. Nested values are copied first.
+
+    PySpark 4.2 takes no array of them that is a slice and has a NULL ("Null bitmap with offsets slice not supported").
+    """
+    schema = spark_schema([(field.name, field.type) for field in table.schema])
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            chunks = [pa.concat_arrays([chunk]) for chunk in table.column(number).chunks]
+            table = table.set_column(number, field, pa.chunked_array(chunks, field.type))
+    return spark.createDataFrame(table, schema)
 
 
 def concatenated(

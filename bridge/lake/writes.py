@@ -124,7 +124,7 @@ def _overwrite_keeping(rows: DataFrame, path: str, options: Mapping[str, str], l
     if missing:  # Delta adds other columns by itself, and those that their definition fills
         types, filled = location.read_table(rows.sparkSession, path).schema, location.filled_of(rows.sparkSession, path)
         nulls = {name: F.lit(None).cast(types[name].dataType) for name in missing if filled[name].how == "null"}
-        rows = rows.withColumns(nulls)
+        rows = rows.withColumns(nulls) if nulls else rows  # Spark Connect does not take none
     if layout == NO_LAYOUT and transacted(Transaction.overwrite, rows, path, options):
         return
     condition = {"replaceWhere": "true"} if layout.cluster_by else {}

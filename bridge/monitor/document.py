@@ -224,8 +224,10 @@ def received_lsn(row: SubscriptionRow | None, remote_lsn: Lsn | None) -> Lsn | N
 
 def tables_of(catalog: Catalog, name: str) -> list[RelRow]:
     """The subscription's tables; one that follows the tablesync worker's stream is shown as copied (f)."""
-    added = [replace(rel, state="f" if rel.state in "sr" else rel.state) for rel in catalog.rels(sync_name(name))]
-    return sorted(catalog.rels(name) + added, key=lambda rel: (rel.namespace, rel.name))
+    return [
+        replace(rel, state="f") if owner != name and rel.state in "sr" else rel
+        for owner, rel in catalog.owned_rels(name, sync_name(name))
+    ]
 
 
 def copies_of(catalog: Catalog, name: str) -> list[CopyRow]:

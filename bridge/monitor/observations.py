@@ -154,18 +154,21 @@ class Outstanding:
         self._entries: deque[tuple[float, Lsn]] = deque()
         self._resolution_s = _RESOLUTION_S
         self._durable_lsn: Lsn | None = None
+        self._of_former = False  # whether the entries are of a stream that has ended
 
     def stream_begins(self, start_lsn: Lsn) -> None:
-        """A stream begins: it sends again what is not durable.
+        """A stream begins: it sends again what is not durable, unless the server has lost it.
 
-        Where it begins at another LSN than the last one reached, its LSNs may be another server's: nothing is kept.
+        So what is outstanding is kept only until the stream has sent something, or says that nothing is there. Where it
+        begins at another LSN than the last one reached, its LSNs may be another server's: nothing is kept.
         """
         if start_lsn != self._durable_lsn:
             self._entries.clear()
-        self._durable_lsn = start_lsn
+        self._durable_lsn, self._of_former = start_lsn, True
 
     def received(self, commit_s: float, end_lsn: Lsn) -> None:
         """A transaction was received; nothing is done with one that is known already."""
+        self._forget_former()
         known_lsn = self._entries[-1][1] if self._entries else self._durable_lsn
         if known_lsn is not None and end_lsn <= known_lsn:
             return
@@ -178,6 +181,7 @@ class Outstanding:
 
     def durable(self, lsn: Lsn) -> None:
         """Everything that ends at or before an LSN is durable."""
+        self._forget_former()
         self._durable_lsn = lsn
         while self._entries and self._entries[0][1] <= lsn:
             self._entries.popleft()
@@ -188,6 +192,11 @@ class Outstanding:
     def oldest_s(self) -> float | None:
         """The oldest commit time; None if nothing is outstanding."""
         return self._entries[0][0] if self._entries else None
+
+    def _forget_former(self) -> None:
+        if self._of_former:
+            self._entries.clear()
+            self._of_former = False
 
     def _merge(self) -> None:
         """Make one entry of each two."""

@@ -186,10 +186,12 @@ class Attribute:
 
     Attributes:
         name: None for a dropped column; then its other fields mean nothing.
-        fill: The value of rows from before ADD COLUMN, as the type's output function writes it; None for NULL.
+        fill: The value of rows from before ADD COLUMN, as the type's output function writes it, in the bytes that the
+            stream would have: UTF-8, but for a SQL_ASCII database's; None for NULL.
         fill_known: Whether it is known: a volatile default has another value in each row, and after a rewrite of the
             table the catalog may not tell a constant one.
         settled: Whether it is proved to have been as it is now for the transaction that was asked about.
+        unlisted: Whether a publication's column list leaves it out.
     """
 
     attnum: int
@@ -197,9 +199,10 @@ class Attribute:
     type_oid: int
     typmod: int
     generated: str = ""
-    fill: str | None = None
+    fill: bytes | None = None
     fill_known: bool = True
     settled: bool = False
+    unlisted: bool = False
 
 
 class PrimaryKey(NamedTuple):

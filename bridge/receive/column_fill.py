@@ -30,11 +30,12 @@ class Fill(NamedTuple):
     """The value of a column in the rows from before it.
 
     Attributes:
-        text: The value, as the type's output function writes it; None for NULL, and if it is not known.
+        text: The value, as the type's output function writes it, in the bytes that the stream would have; None for
+            NULL, and if it is not known.
         known: Whether it is known.
     """
 
-    text: str | None
+    text: bytes | None
     known: bool
 
 
@@ -49,7 +50,10 @@ def fill_of(row: Mapping[str, Any], connection: psycopg.Connection[Any]) -> Fill
     """
     if row["fill_known"] or row["expression"] is None:
         return Fill(row["fill"], bool(row["fill_known"]))
-    constant = _CONSTANT.fullmatch(row["expression"])
+    try:
+        constant = _CONSTANT.fullmatch(row["expression"].decode())
+    except UnicodeDecodeError:  # of a SQL_ASCII database; the server could not be asked to compute it
+        return _UNKNOWN
     if constant is None:
         return _UNKNOWN
     literal, own = constant["literal"], constant["type"]
@@ -58,7 +62,7 @@ def fill_of(row: Mapping[str, Any], connection: psycopg.Connection[Any]) -> Fill
     if not row["is_builtin"]:
         # a literal of a type that is not built in is its output function's
         plain = own == row["base_type"] and literal.startswith("'")
-        return Fill(literal[1:-1].replace("''", "'"), known=True) if plain else _UNKNOWN
+        return Fill(literal[1:-1].replace("''", "'").encode(), known=True) if plain else _UNKNOWN
     builtin = own is None or _BUILTIN.fullmatch(own) is not None
     return _computed(f"CAST({constant[0]} AS {row['base_type']})", connection) if builtin else _UNKNOWN
 
@@ -70,4 +74,4 @@ def _computed(expression: str, connection: psycopg.Connection[Any]) -> Fill:
         raise translated(error, "cannot compute a default") from error
     except psycopg.Error:  # the literal is no value of the type, or the role may not use one
         return _UNKNOWN
-    return Fill(row[0], known=True) if row is not None else _UNKNOWN
+    return Fill(row[0].encode(), known=True) if row is not None else _UNKNOWN

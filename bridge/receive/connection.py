@@ -18,6 +18,8 @@ from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from psycopg.abc import Buffer
+
 _CANCEL_TIMEOUT_S = 2.0
 
 SESSION_SETTINGS = {
@@ -51,7 +53,10 @@ SESSION_SETTINGS = {
     "search_path": "pg_catalog",
 }
 """A session's settings, as `current_setting` shows them. They are asked for at the start, and looked at afterwards:
-libpq's PGDATESTYLE and PGTZ win over `options`, and a pooler may drop these (ignore_startup_parameters)."""
+libpq's PGDATESTYLE and PGTZ win over `options`, and a pooler may drop these (ignore_startup_parameters).
+
+lc_monetary stays the session's, as PostgreSQL's own subscriber has it: with 'C' another currency would have dollars,
+and one without cents a hundredth of its amounts. The connection string's `options` may have one."""
 
 _NOT_ASKED = frozenset({"client_encoding", "transaction_timeout"})
 """Not in `options`: libpq sends the first by itself; a server before 17 does not know the second, and would refuse."""
@@ -140,7 +145,8 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
 
     Args:
         conninfo: The subscription's connection string; its parameters override the bridge's.
-        application_name: For pg_stat_activity and synchronous_standby_names.
+        application_name: For pg_stat_activity. A connection string's own does not count: a standby's lease and the
+            progress of copies know sessions by this name. Only the stream has that one (`stream_name`).
         replication: Connect to a walsender of the database, which runs SQL as well.
 
     Raises:
@@ -150,8 +156,8 @@ def connect(conninfo: str, *, application_name: str, replication: bool = False) 
     parameters = conninfo_parameters(conninfo)
     asked = [(name, value.replace(" ", "\\ ")) for name, value in SESSION_SETTINGS.items() if name not in _NOT_ASKED]
     settings = " ".join(f"-c {name}={value}" for name, value in asked)
-    defaults = {"application_name": application_name, "connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES}
-    parameters = {**defaults, **parameters, "client_encoding": SESSION_SETTINGS["client_encoding"]}
+    own = {"application_name": application_name, "client_encoding": SESSION_SETTINGS["client_encoding"]}
+    parameters = {"connect_timeout": _CONNECT_TIMEOUT_S, **_KEEPALIVES, **parameters, **own}
     parameters.pop("replication", None)
     _, command = password_command.apart(conninfo)
     if command is not None:
@@ -218,12 +224,16 @@ def _refuse_shared(connection: psycopg.Connection[tuple[Any, ...]], parameters: 
 
 
 def follow_encoding(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Have a SQL_ASCII database send its bytes as they are, UTF-8 or not; the decoder looks at each value.
-
-    Afterwards psycopg returns texts of such a database as bytes.
-    """
+    """Have a SQL_ASCII database take and send bytes as they are, UTF-8 or not; the decoder looks at each value."""
     if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
         connection.execute("SET client_encoding = 'SQL_ASCII'")
+        for type_ in ("text", "name"):  # which psycopg would return as bytes
+            connection.adapters.register_loader(type_, _AnyText)
+
+
+class _AnyText(psycopg.adapt.Loader):
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +262,17 @@ def has_password(conninfo: str) -> bool:
         return not _SECRETS.isdisjoint(conninfo_parameters(conninfo))
     except ConfigError:
         return False
+
+
+def stream_name(conninfo: str, subscription: str) -> str:
+    """The application_name of a subscription's stream: the connection string's, as PostgreSQL's own subscriber has it.
+
+    By it synchronous_standby_names knows the stream.
+
+    Raises:
+        ConfigError: The connection string cannot be read.
+    """
+    return conninfo_parameters(conninfo).get("application_name") or subscription
 
 
 def conninfo_parameters(conninfo: str) -> dict[str, Any]:

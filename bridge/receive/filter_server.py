@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 
 from pgbridge import sql
-from pgbridge.bridge.receive.connection import connect, dictionaries, translated
+from pgbridge.bridge.receive.connection import connect, dictionaries, follow_encoding, translated
 from pgbridge.bridge.rowfilter import server_filter
 from pgbridge.bridge.runtime import errors, threads
 from pgbridge.bridge.sqltext.refusal import MUTABLE_FUNCTIONS, Refused, RowFilterError
@@ -78,6 +78,7 @@ class FilterServer(threads.Closing):
         try:
             for name, value in _SETTINGS.items():
                 connection.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
+            follow_encoding(connection)  # values are sent as the stream has them
         except psycopg.Error as error:
             connection.close()
             raise translated(error, "cannot prepare the connection for row filters") from error

@@ -200,6 +200,7 @@ class Publisher(Closing):
                 *(row["attnum"], row["name"], row["type_oid"], row["typmod"], row["generated"]),
                 *column_fill.fill_of(row, self.connection),
                 row["settled"],
+                row["unlisted"],
             )
             for row in rows
         )

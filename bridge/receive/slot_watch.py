@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pgbridge.bridge.receive.connection import stream_name
 from pgbridge.bridge.receive.publisher import PASSWORD_WARNING_S, Publisher
 from pgbridge.bridge.receive.server_facts import is_synchronous
 from pgbridge.bridge.receive.slot import watch_name
@@ -39,7 +41,7 @@ def _healths(
     healths = {}
     for each in subscriptions:
         health = histories[each.name].add(time.monotonic(), slots.by_name[each.slot_name], slots.flush_lsn)
-        waited_for = is_synchronous(slots.synchronous_standby_names, each.name)
+        waited_for = is_synchronous(slots.synchronous_standby_names, stream_name(each.connection, each.name))
         healths[each.name] = replace(health, synchronous=waited_for)
     return healths
 
@@ -108,14 +110,21 @@ _AGAIN_S = 600.0
 
 _PASSWORD_AGAIN_S = 86400.0
 
+_PATIENCE_S = 5.0
+"""How long a round waits for answers: of a server that is late, the next one takes the answer that has come."""
+
+_OLD_S = 2 * INTERVAL_S
+"""What was seen so long ago says nothing any more: the server is silent."""
+
 _MOMENTS = 10
 """So many are remembered: Delta may be a few minutes behind."""
 
 
 class SlotWatch(threads.Closing):
-    """A thread that asks each server for its slots, and logs what an operator should know.
+    """A thread that asks all servers for their slots, and logs what an operator should know.
 
-    A round is one query for each server, on a connection that stays open.
+    A round is one query for each server, in a thread of its own, on a connection that stays open. A server whose answer
+    has not come is not asked again before that: it holds up no other.
 
     Args:
         subscriptions: Returns the subscriptions whose slots exist; called before each round.
@@ -128,10 +137,11 @@ class SlotWatch(threads.Closing):
         self._histories: dict[str, SlotHistory] = defaultdict(SlotHistory)
         self._told: dict[str, tuple[str, float]] = {}
         self._password_told_s: dict[str, float] = {}
-        self._health: dict[str, SlotHealth] = {}
+        self._health: dict[str, tuple[float, SlotHealth]] = {}  # each with the time when it was seen
         self._moments: dict[str, deque[Moment]] = defaultdict(lambda: deque(maxlen=_MOMENTS))
-        self._asked: set[str] = set()
-        self._publishers: dict[str, Publisher] = {}  # by their connection strings
+        self._watched: dict[str, Subscription] = {}
+        self._under_way: dict[str, Future[None]] = {}  # by their connection strings, as the publishers
+        self._publishers: dict[str, Publisher] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slot watch", daemon=True)
 
@@ -140,14 +150,15 @@ class SlotWatch(threads.Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching; a query under way is not waited for."""
+        """Stop watching; a query under way is not waited for, its connection is closed after it."""
         self._stop.set()
         if not self._thread.is_alive():
             self._disconnect(())
 
     def health(self) -> Mapping[str, SlotHealth]:
-        """Return what was seen last, by the subscriptions' names; without those whose server did not answer."""
-        return dict(self._health)
+        """Return what was seen last, by the subscriptions' names; without those whose server does not answer."""
+        oldest_s, seen = time.monotonic() - _OLD_S, self._health.copy()
+        return {name: health for name, (seen_s, health) in seen.items() if name in self._watched and seen_s >= oldest_s}
 
     def complete(self, subscription: str, lsn: Lsn) -> Moment | None:
         """The latest moment of a subscription's server of which an LSN has everything; None if none is known."""
@@ -176,34 +187,51 @@ class SlotWatch(threads.Closing):
     def _has_new(self) -> bool:
         """Whether there is a slot that was not looked at yet: a new one's lag should not be unknown for long."""
         try:
-            return any(subscription.name not in self._asked for subscription in self._subscriptions())
+            return any(subscription.name not in self._watched for subscription in self._subscriptions())
         except Exception:  # noqa: BLE001 - the next round says so, or the catalog was closed
             return False
 
     def look(self) -> None:
-        """Look at every slot once."""
+        """Look at every slot once, as far as the servers answer soon."""
         watched = self._subscriptions()
-        self._asked = {subscription.name for subscription in watched}
+        self._watched = {subscription.name: subscription for subscription in watched}
+        self._under_way = {server: answer for server, answer in self._under_way.items() if not answer.done()}
         servers = by_server(watched)
         self._disconnect(servers)
-        seen: dict[str, SlotHealth] = {}
-        for conninfo, subscriptions in servers.items():
-            if self._stop.is_set():
-                return
-            try:
-                slots = self._ask(conninfo, subscriptions)
-            except errors.BridgeError as error:  # the subscription's worker says so
-                log.get().debug("a server's slots could not be looked at", error=str(error))
-                continue
-            self._tell_password(conninfo, slots.password_left_s, [subscription.name for subscription in subscriptions])
-            seen |= _healths(slots, subscriptions, self._histories)
-            for subscription in subscriptions:
-                slot = slots.by_name[subscription.slot_name]
-                # of a server that the subscription does not stream from, as after a promotion, LSNs say nothing
-                if slots.committed is not None and slot is not None and slot.active:
-                    self._moments[subscription.name].append(slots.committed)
-                self._tell(subscription, seen[subscription.name])
-        self._health = seen
+        for conninfo in servers.keys() - self._under_way.keys():
+            self._under_way[conninfo] = threads.detached(
+                partial(self._look_at, conninfo, servers[conninfo]), "slots of a server"
+            )
+        wait(self._under_way.values(), _PATIENCE_S)
+
+    def _look_at(self, conninfo: str, subscriptions: Sequence[Subscription]) -> None:
+        """Look at the slots of a server, as long as it takes."""
+        try:
+            slots, failure = self._ask(conninfo, subscriptions), None
+        except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
+            slots, failure = None, error
+        if self._stop.is_set():
+            self._close(conninfo)
+            return
+        # the answer may be late, and no longer asked for
+        current = [each for each in subscriptions if self._watched.get(each.name) == each]
+        if slots is None:
+            for each in current:
+                self._health.pop(each.name, None)
+            # the subscription's worker says why it cannot reach its server
+            report = log.get().debug if isinstance(failure, errors.BridgeError) else log.get().warning
+            report("a server's slots could not be looked at", error=str(failure))
+            return
+        if current:
+            self._tell_password(conninfo, slots.password_left_s, [each.name for each in current])
+        healths = _healths(slots, current, self._histories)
+        for each in current:
+            self._health[each.name] = time.monotonic(), healths[each.name]
+            slot = slots.by_name[each.slot_name]
+            # of a server that the subscription does not stream from, as after a promotion, LSNs say nothing
+            if slots.committed is not None and slot is not None and slot.active:
+                self._moments[each.name].append(slots.committed)
+            self._tell(each, healths[each.name])
 
     def _ask(self, conninfo: str, subscriptions: Sequence[Subscription]) -> Slots:
         """Ask a server on the open connection; where it was lost meanwhile, on another one."""
@@ -214,15 +242,20 @@ class SlotWatch(threads.Closing):
                 self._publishers[conninfo] = Publisher(conninfo, application_name=name)
             return self._publishers[conninfo].slots([subscription.slot_name for subscription in subscriptions])
         except errors.BridgeError:
-            self._disconnect(self._publishers.keys() - {conninfo})
-            if fresh:
+            self._close(conninfo)
+            if fresh or self._stop.is_set():
                 raise
         return self._ask(conninfo, subscriptions)
 
     def _disconnect(self, but: Collection[str]) -> None:
-        """Close the connections to all servers but these."""
-        for conninfo in self._publishers.keys() - set(but):
-            self._publishers.pop(conninfo).close()
+        """Close the connections to all servers but these, and those whose answers have not come."""
+        for conninfo in self._publishers.copy().keys() - set(but):
+            if conninfo not in self._under_way or self._under_way[conninfo].done():
+                self._close(conninfo)
+
+    def _close(self, conninfo: str) -> None:
+        if (publisher := self._publishers.pop(conninfo, None)) is not None:
+            publisher.close()
 
     def _tell_password(self, conninfo: str, left_s: float | None, names: list[str]) -> None:
         told_s = self._password_told_s.get(conninfo)

@@ -1,8 +1,8 @@
 """Reads the configuration file again while the daemon runs, when SIGHUP or `pgbridge reload` asks for it.
 
 `plan` decides what becomes of it; the daemon then restarts the workers of what has changed. It follows ALTER
-SUBSCRIPTION: an option takes effect from the next stream on (`maybe_reread_subscription` in worker.c). What Spark or
-the state directory was opened with stays until the daemon is started again.
+SUBSCRIPTION: an option takes effect from the next stream on (`maybe_reread_subscription` in worker.c). What Spark, the
+state directory or the HTTP server was opened with stays until the daemon is started again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from pgbridge.bridge.catalog.catalog import Catalog
     from pgbridge.bridge.config.config import Config, Subscription
-    from pgbridge.bridge.config.daemon_tables import Spark
+    from pgbridge.bridge.config.daemon_tables import Http, Spark
 
 _ONCE = "a daemon with --until-caught-up does not read the configuration file again: it takes effect at the next start"
 _AT_NEXT_START = "to apply it, restart the daemon"
+_HTTP = f"metrics and the status page are served as at the start; {_AT_NEXT_START}"
 _NO_METASTORE = f"Spark has been started without a metastore; {_AT_NEXT_START}"
 
 _BEGUN = {
@@ -71,6 +72,7 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
     refused, applied, outdated, kept = {}, [], set(), {}
     if new.state_dir != old.state_dir:
         refused["state_dir"] = f"the daemon works on {old.state_dir}; {_AT_NEXT_START}"
+    refused |= dict.fromkeys(_changed_http(old.http, new.http), _HTTP)
     refused |= dict.fromkeys(_changed_spark(old.spark, new.spark), f"Spark has been started; {_AT_NEXT_START}")
     if old.max_logical_replication_workers != new.max_logical_replication_workers:
         applied.append("max_logical_replication_workers changed")
@@ -96,11 +98,11 @@ def plan(old: Config, new: Config, *, begun: Collection[str] = (), rewritten: Co
         outdated |= {name} if {*keys} - {"enabled"} else set()
     for name in [name for name in old.subscription if name not in new.subscription]:
         outdated.add(name)
-        applied.append(
-            f'subscription "{name}" removed; its slot stays on the server and retains WAL, '
-            f"to drop it: {remedies.drop_slot(old.subscription[name].slot_name)}"
-        )
-    config = new.model_copy(update={"state_dir": old.state_dir, "spark": old.spark, "subscription": kept})
+        stays = "its slot stays on the server and retains WAL, to drop it: "
+        left = stays + remedies.drop_slot(old.subscription[name].slot_name) if name in begun else "it has not begun"
+        applied.append(f'subscription "{name}" removed; {left}')
+    fixed_keys = {"state_dir": old.state_dir, "spark": old.spark, "http": old.http}
+    config = new.model_copy(update={**fixed_keys, "subscription": kept})
     return ReloadPlan(config, tuple(applied), refused, frozenset(outdated))
 
 
@@ -119,6 +121,13 @@ def _lacks_metastore(old: Config, subscription: Subscription) -> bool:
     had = warehouse.catalogs(former.warehouse for former in old.subscription.values())
     wanted = warehouse.SPARK_CATALOG in warehouse.catalogs([subscription.warehouse])
     return wanted and warehouse.SPARK_CATALOG not in had and old.spark.conf.get(warehouse.IMPLEMENTATION) != "hive"
+
+
+def _changed_http(old: Http | None, new: Http | None) -> Iterator[str]:
+    if old is not None and new is not None:
+        yield from _changed(old, new, "http.")
+    elif old is not new:
+        yield "http"
 
 
 def _changed_spark(old: Spark, new: Spark) -> Iterator[str]:

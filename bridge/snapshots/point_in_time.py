@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pgbridge.bridge.lake import location, table_position
 from pgbridge.bridge.lake.table import schema_of
 from pgbridge.bridge.runtime.errors import TargetError
+from pgbridge.bridge.runtime.warehouse import folded
 from pgbridge.bridge.snapshots import commits_table
 from pgbridge.bridge.targets.location import quoted, sql_name
 from pgbridge.protocol.lsn import Lsn
@@ -184,8 +185,31 @@ def versions_at(spark: SparkSession, point: Point) -> list[tuple[TableAt, int | 
         return list(zip(point.tables, pool.map(version, point.tables), strict=True))
 
 
-def create_views(spark: SparkSession, namespace: str, versions: Sequence[tuple[TableAt, int]]) -> None:
-    """Create or replace a view of each table's version in a namespace of a catalog, as <schema>_<table>."""
+def create_views(
+    spark: SparkSession,
+    namespace: str,
+    subscription: str,
+    versions: Sequence[tuple[TableAt, int]],
+    taken: dict[str, str],
+) -> None:
+    """Create or replace a view of each table's version in a namespace of a catalog, as <schema>_<table>.
+
+    Args:
+        taken: The tables that have a view in this namespace already, by the view as a catalog has it; these are added.
+
+    Raises:
+        TargetError: Two tables would have the same view; none of these has been made.
+    """
+    views = dict(taken)
+    for table, _ in versions:
+        name, of = f"{table.namespace}_{table.name}", f'"{table.qualified_name}" of subscription "{subscription}"'
+        if (other := views.setdefault(folded(name), of)) is not of:
+            raise TargetError(
+                f"the tables {other} and {of} would both be the view {namespace}.{quoted(name)}",
+                hint="read their versions with VERSION AS OF, or with pgbridge.snapshot; or give each subscription a "
+                "namespace of its own",
+            )
+    taken.update(views)
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}").collect()
     for table, version in versions:
         view = f"{namespace}.{quoted(f'{table.namespace}_{table.name}')}"

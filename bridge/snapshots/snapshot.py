@@ -135,17 +135,18 @@ def collect(
 
     Raises:
         ConfigError: `at` is not a position; or the views would end with this process.
-        TargetError: The only subscription has such an error; or a table of its views is gone.
+        TargetError: The only subscription has such an error; or a table of its views is gone, or two would be one view.
     """
     wanted = parse_at(at)
     with nullcontext(spark) if spark else command_session(config, chosen, log="snapshot-spark.log") as running:
         if views:
             _check_catalog(running, views)
         with closing(Catalog(catalog_path(config.state_dir))) as catalog:
+            taken: dict[str, str] = {}
 
             def document_of(subscription: Subscription) -> dict[str, Any]:
                 with told(running):
-                    return _one(running, catalog, subscription, wanted, at, views)
+                    return _one(running, catalog, subscription, wanted, at, views, taken)
 
             return {"snapshots": each(chosen, document_of, partial(_failed, at))}
 
@@ -156,7 +157,13 @@ def _failed(at: str, subscription: Subscription, error: BridgeError) -> dict[str
 
 
 def _one(
-    spark: SparkSession, catalog: Catalog, subscription: Subscription, wanted: point_in_time.At, at: str, views: str
+    spark: SparkSession,
+    catalog: Catalog,
+    subscription: Subscription,
+    wanted: point_in_time.At,
+    at: str,
+    views: str,
+    taken: dict[str, str],
 ) -> dict[str, Any]:
     row = catalog.subscription(subscription.name)
     origin = row.txn_app_id if row is not None else ""
@@ -171,7 +178,7 @@ def _one(
             if isinstance(version, TargetError):
                 raise version
             made.append((table, version))
-        point_in_time.create_views(spark, _namespace(views), made)
+        point_in_time.create_views(spark, _namespace(views), point.subscription, made, taken)
     remote_lsn = catalog.remote_lsn(subscription.name)
     return {
         "subscription": point.subscription,

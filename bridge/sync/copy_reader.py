@@ -24,7 +24,7 @@ from pgbridge.protocol.errors import UnrepresentableValue
 from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 from pgbridge.protocol.values.readers import held
 from pgbridge.protocol.values.types import Place, resolve
-from pgbridge.protocol.values.value_array import UnheldValue
+from pgbridge.protocol.values.value_array import UnheldValue, strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +44,8 @@ _SETTINGS = {
 
 _LARGEST_ROW_TIMEOUT_MS: Final = 30_000
 
+_UNMASKED: Final = resolve(17, -1)  # bytea: a text's bytes, which may be of any encoding
+
 PART: Final = "the number of the part of the table in which pgbridge sorts the row"
 """The column of a row's part. No column of a table has a name of 64 bytes."""
 
@@ -54,7 +56,7 @@ class CopySpec:
 
     Attributes:
         conninfo: The publisher, as the executors reach it.
-        application_name: For pg_stat_activity; it wins over the connection string's.
+        application_name: For pg_stat_activity, by which CopyMonitor finds the COPY.
         relation: `namespace.name`, for messages.
         select: SELECT … FROM …, without conditions.
         row_filters: SQL expressions; a row passes if any of them is true, or if there are none.
@@ -208,8 +210,6 @@ def copy_rows(
     connection = connect(spec.conninfo, application_name=spec.application_name)
     try:
         opened(connection)
-        # CopyMonitor finds the COPY by this name, even if the connection string sets another
-        connection.execute("SELECT set_config('application_name', %s, false)", (spec.application_name,))
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(psycopg.sql.Literal(spec.snapshot)))
         for setting, value in _SETTINGS.items():
@@ -225,10 +225,9 @@ def copy_rows(
 def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str) -> Iterator[pa.RecordBatch]:
     catalog = {**BUILTIN, **{info["oid"]: TypeInfo(**info) for info in spec.types}}
     types = [
-        replace(
-            resolve(oid, typmod, catalog).parsed_for(arrow),
-            place=Place.COLUMN if name in spec.masks else spec.place_of(name),
-        )
+        _UNMASKED
+        if name in spec.masks
+        else replace(resolve(oid, typmod, catalog).parsed_for(arrow), place=spec.place_of(name))
         for (name, oid, typmod), arrow in zip(spec.columns, spec.schema.types, strict=True)
     ]
     names = [name for name, _, _ in spec.columns]
@@ -251,17 +250,17 @@ def _decoded(spec: CopySpec, connection: psycopg.Connection[Any], statement: str
 def _masked(rows: pa.Table, spec: CopySpec) -> pa.Table:
     """Return the rows with masked values.
 
+    The values are masked as the stream's are (`receive.stream.masking`): only what is left has to be UTF-8, and may be
+    shown.
+
     Raises:
         UnrepresentableValue: A masked value has no place in its column.
     """
     policy: Any = spec.unrepresentable
     for name, mask in spec.masks.items():
-        values = [
-            None if value is None or (masked := mask.of(value.encode())) is None else masked.decode()
-            for value in rows[name].to_pylist()
-        ]
+        values = [None if value is None else mask.of(value) for value in rows[name].to_pylist()]
         try:
-            kept = held(pa.array(values, rows[name].type), spec.place_of(name), policy)
+            kept = held(strings(pa.array(values, pa.binary()), policy), spec.place_of(name), policy)
         except UnheldValue as fault:
             raise UnrepresentableValue(name, f"'{fault.text}'", fault.reason) from None
         rows = rows.set_column(rows.column_names.index(name), name, kept)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pgbridge.bridge.catalog import catalog_rows, refresh
 from pgbridge.bridge.catalog.held import held, note_timeline, timeline_begins
 from pgbridge.bridge.lake.table_position import TablePosition, behind, table_position
+from pgbridge.bridge.receive.connection import stream_name
 from pgbridge.bridge.receive.server_facts import is_synchronous
 from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, refusal, refused_by
 from pgbridge.bridge.runtime import errors, remedies
@@ -158,7 +159,8 @@ class ServerCheck:
                 hint=f"if nothing else streams from it, drop it on the server: {remedies.drop_slot(before)}",
             )
         names = self._publisher.setting("synchronous_standby_names")
-        if is_synchronous(names, self._subscription.name):
+        # a standby has the primary's setting, and no commits
+        if self._standby is None and is_synchronous(names, stream_name(self._subscription.connection, name)):
             self._log.warning(
                 "the publisher's commits wait for this subscription, for ever if it is stopped",
                 synchronous_standby_names=names,

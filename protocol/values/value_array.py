@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,10 @@ PADDING = 64
 
 _LITTLE_ENDIAN = sys.byteorder == "little"
 _SHOWN_BYTES = 60
+
+IN_HEX: Final = "\\x"
+"""Begins what is shown of bytes that are not text. No text that a string column cannot hold begins so."""
+
 _ODD_COUNT = 1 << 16
 _ODD = pa.array(np.arange(1, 2 * _ODD_COUNT, 2, dtype=np.int32))
 
@@ -131,21 +135,28 @@ class ValueArray:
         return pc.take(everything, odd.slice(0, count), boundscheck=False)
 
     def text(self, policy: Unrepresentable) -> pa.Array:
-        """Copy the values into a string array. One that is not UTF-8, as SQL_ASCII databases may have, it cannot hold.
-
-        Raises:
-            UnheldValue: A value is not UTF-8, and the policy is "error".
-        """
-        gathered = self.gather()
-        try:
-            return gathered.cast(pa.string())
-        except pa.ArrowInvalid:
-            refused = np.array([not _is_utf8(raw) for raw in gathered.to_pylist()])
-            refuse(refused, policy, self.show, "the column holds UTF-8 only")
-            return pc.if_else(pa.array(refused), pa.scalar(None, pa.binary()), gathered).cast(pa.string())
+        """Copy the values into a string array; raises as `strings` does."""
+        return strings(self.gather(), policy)
 
 
-def _is_utf8(raw: bytes) -> bool:
+def strings(values: pa.Array, policy: Unrepresentable) -> pa.Array:
+    """Make a string array of a binary one. A value that is not UTF-8, as SQL_ASCII databases may have, it cannot hold.
+
+    Raises:
+        UnheldValue: A value is not UTF-8, and the policy is "error".
+    """
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raws = values.to_pylist()
+        refused = np.array([not _is_utf8(raw) for raw in raws])
+        refuse(refused, policy, lambda index: show(raws[index]), "the column holds UTF-8 only")
+        return pc.if_else(pa.array(refused), pa.scalar(None, pa.binary()), values).cast(pa.string())
+
+
+def _is_utf8(raw: bytes | None) -> bool:
+    if raw is None:
+        return True
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -170,9 +181,9 @@ def show(raw: bytes) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        text = "\\x" + raw[:_SHOWN_BYTES].hex()
+        text = IN_HEX + raw[:_SHOWN_BYTES].hex()
     if not text.isprintable():
-        text = "\\x" + raw[:_SHOWN_BYTES].hex()
+        text = IN_HEX + raw[:_SHOWN_BYTES].hex()
     return text if len(text) <= _SHOWN_BYTES and len(raw) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "..."
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from pgbridge.bridge.lake.location import layout_of
 from pgbridge.bridge.runtime.warehouse import Layout
+from tests.bridge.made_daemon import wait_until
 from tests.faults.test_connect import caught_up
+from tests.fix_bridge import ROOT
 
 SETUP = """
 CREATE TABLE parts (id int PRIMARY KEY, region text, doc jsonb);
@@ -54,6 +58,65 @@ def test_new_tables(spark, publisher, daemon, connect_server):
     assert layout_of(spark, bridge.path("parts")) == Layout(partition_by=("region",))
     assert layout_of(spark, bridge.path("bag")) == Layout(cluster_by=("region",))
     assert spark.read.format("delta").load(bridge.path("bag")).selectExpr("to_json(more)").first()[0] == "[0]"
+    assert bridge.stop() == 0
+
+
+@pytest.mark.soak
+def test_columns_that_delta_computes(spark, publisher, daemon, connect_server):
+    """In a table of one's own, which is copied into, followed, and emptied: none of them is written."""
+    publisher.execute(
+        "CREATE TABLE events (id int PRIMARY KEY, at timestamp); CREATE PUBLICATION pub FOR TABLE events;"
+        "INSERT INTO events SELECT i, date '2026-01-01' + i FROM generate_series(1, 5) i"
+    )
+    bridge = daemon(master=connect_server.master)
+    spark.sql(
+        f"CREATE TABLE delta.`{bridge.path('events')}` (id INT, at TIMESTAMP_NTZ, "
+        "day DATE GENERATED ALWAYS AS (CAST(at AS DATE)), number BIGINT GENERATED ALWAYS AS IDENTITY) "
+        "USING delta PARTITIONED BY (day)"
+    ).collect()
+
+    def compare():
+        caught_up(bridge)
+        rows = spark.read.format("delta").load(bridge.path("events")).orderBy("id").collect()
+        assert [(row.id, row.at, row.day) for row in rows] == publisher.query(
+            "SELECT id, at, at::date FROM events ORDER BY id"
+        )
+        assert all(row.number is not None for row in rows)
+
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    compare()
+    publisher.execute("UPDATE events SET at = at + interval '1 day' WHERE id = 1; INSERT INTO events VALUES (9, 'now')")
+    compare()
+    publisher.execute("TRUNCATE events")
+    compare()
+    publisher.execute("INSERT INTO events VALUES (7, '2026-03-01')")
+    compare()
+    assert bridge.stop() == 0
+
+
+@pytest.mark.soak
+def test_soft_deletes_that_are_copied_afresh(spark, publisher, daemon, connect_server):
+    """Without columns of their own: deleted rows stay."""
+    publisher.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE t;"
+        "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 5) i"
+    )
+    bridge = daemon(master=connect_server.master, **{'tables__"public.t"__mode': "soft_deletes"})
+    bridge.start()
+    bridge.wait_for('"streaming"')
+    publisher.execute("DELETE FROM t WHERE id > 3")
+    caught_up(bridge)
+    subprocess.run(
+        [sys.executable, "-m", "bridge", "refresh", "sub", "--resync", "public.t", "--config", bridge.config],
+        cwd=ROOT,
+        check=True,
+    )
+    wait_until(lambda: "table joins the stream" in bridge.log.read_text(), 180)
+    publisher.execute("DELETE FROM t WHERE id = 3")
+    caught_up(bridge)
+    rows = spark.read.format("delta").load(bridge.path("t")).selectExpr("id", "row_deleted_lsn IS NULL").orderBy("id")
+    assert [tuple(row) for row in rows.collect()] == [(1, True), (2, True), (3, False), (4, False), (5, False)]
     assert bridge.stop() == 0
 
 

@@ -27,6 +27,7 @@ from pgbridge.bridge.spark.outcome import SPARK_ERRORS, is_lost, summary
 from pgbridge.bridge.spark.session import companion
 from pgbridge.bridge.sqltext.refusal import OF_POSTGRESQL
 from pgbridge.protocol.errors import UnrepresentableValue
+from pgbridge.protocol.values.value_array import IN_HEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -307,19 +308,19 @@ def _verdict_error(row: int, error: Exception) -> server_filter.VerdictError:
 def exact(name: str, value: Column, text: Column, arrow: pa.DataType) -> Column:
     """A column's value for a filter, also if it is a text, date or timestamp that the column cannot hold.
 
-    Infinities are those of `rowfilter.types.literals`. A value of another type, or a timestamp beyond 64 bits of
-    microseconds from 1970, raises an error when the filter evaluates it.
+    Infinities are those of `rowfilter.types.literals`. A value of another type, a text that is no UTF-8, or a timestamp
+    beyond 64 bits of microseconds from 1970, raises an error when the filter evaluates it.
 
     Args:
         value: The value, of the type `arrow`; NULL if the column cannot hold it.
         text: PostgreSQL's text of such a value; NULL for other values.
     """
-    if pa.types.is_string(arrow):
-        return F.coalesce(value, text)
     type_ = spark_type(arrow)
     told = {_UNHELD: F.lit(name), "value": F.left(text, F.lit(_SHOWN_CHARACTERS)), "reason": F.lit(reason_of(arrow))}
     failure = F.raise_error(F.to_json(F.struct(*(part.alias(key) for key, part in told.items())))).cast(type_)
-    if pa.types.is_date(arrow):
+    if pa.types.is_string(arrow):
+        there = F.when(text.startswith(IN_HEX), failure).otherwise(text)
+    elif pa.types.is_date(arrow):
         days = F.when(text == "infinity", FOREVER).when(text == "-infinity", -FOREVER - 1).otherwise(_days(text))
         there = F.when(days.isNotNull(), F.date_from_unix_date(days)).otherwise(failure)
     elif pa.types.is_timestamp(arrow):

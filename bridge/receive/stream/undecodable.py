@@ -159,7 +159,6 @@ class _Tries:
 
     def first_failing(self, works: Lsn) -> Lsn | None:
         """The begin of the first record at which decoding fails; up to `works` it does not."""
-        # numbers alone: texts of a SQL_ASCII database come as bytes
         (flush, page_bytes, segment_bytes, two_phase) = self._row(
             "SELECT ((CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)"
             " - '0/0')::int8, current_setting('wal_block_size')::int8,"

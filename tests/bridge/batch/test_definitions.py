@@ -36,7 +36,7 @@ def evolving(*attributes, known=((1, "id", INT4), (2, "note", TEXT)), tables=(),
 
 
 ID, NOTE = Attribute(1, "id", INT4, -1), Attribute(2, "note", TEXT, -1)
-C = Attribute(3, "c", INT4, -1, fill="7")
+C = Attribute(3, "c", INT4, -1, fill=b"7")
 
 
 def test_a_column_with_a_constant_reaches_what_came_before_it_in_the_batch():
@@ -90,7 +90,7 @@ def test_a_dropped_column_keeps_what_the_batch_had_for_it():
 
 def test_added_dropped_and_added_again_in_one_transaction():
     """Each c is a column of its own; the first one is renamed, and its values go with it."""
-    now = (ID, NOTE, Attribute(3, None, 0, -1), Attribute(4, "c", INT4, -1, fill="8"))
+    now = (ID, NOTE, Attribute(3, None, 0, -1), Attribute(4, "c", INT4, -1, fill=b"8"))
     bridge = evolving(*now)
     batch = bridge.form(
         [

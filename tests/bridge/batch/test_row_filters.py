@@ -21,6 +21,7 @@ from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, U
 from pgbridge.protocol.codec.pgoutput import encode
 from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import show
 from tests.bridge.batch.streamed import PythonVerdicts, batcher, transaction
 
 
@@ -56,18 +57,23 @@ UNCHANGED = Value(ValueKind.UNCHANGED_TOAST)
 
 
 def test_rows_that_spark_has_no_equal_of():
-    """A text, and a date or a timestamp that is infinite or far away, is computed with as it is."""
-    oids = (1700, 1114, 1082, 1007)  # numeric(5, 2), timestamp, date, int4[]
+    """A text, and a date or a timestamp that is infinite or far away, is computed with as it is.
+
+    Of a text that is no UTF-8 there is only what messages show.
+    """
+    oids = (1700, 1114, 1082, 1007, 25)  # numeric(5, 2), timestamp, date, int4[], text
     types = [resolve(oid, (5 << 16 | 2) + 4 if oid == 1700 else -1) for oid in oids]
     texts = {
         "unheld_0": ["NaN", None, None, None, None, None],
         "oldunheld_1": [None, "infinity", "294246-12-31 00:00:00", "294247-01-01 00:00:00", None, None],
         "unheld_2": [None, None, None, None, "5874897-12-31", None],
         "unheld_3": [None, None, None, None, None, "{{1},{2}}"],
+        "unheld_4": [None, None, "", "__HIVE_DEFAULT_PARTITION__", show(b"M\xfcller"), None],
     }
     table = pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
     assert beyond_spark(table, types, {0, 1, 2, 3}).tolist() == [True, False, False, True, False, True]
     assert beyond_spark(table, types, {1, 2}).tolist() == [False, False, False, True, False, False]
+    assert beyond_spark(table, types, {4}).tolist() == [False, False, False, False, True, False]
 
 
 def row(key, note):

@@ -5,6 +5,7 @@ A worker's state and errors are written in the end, however long the catalog can
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -58,6 +59,15 @@ def test_each_is_new_once(tmp_path):
         assert left_out(catalog, "shop") == {("public", "bare"): "case"}
         assert put_left_out(catalog, "shop", {}) == []
         assert (left_out(catalog, "shop"), len(left_out(catalog, "other"))) == ({}, 1)
+
+
+def test_the_status_waits_for_no_writer(tmp_path):
+    """Another process may hold the lock, as while the disk is slow."""
+    with closing(Catalog(catalog_path(tmp_path))) as catalog, closing(Catalog(catalog_path(tmp_path))) as other:
+        catalog.register("shop", enabled=True)
+        put_left_out(catalog, "shop", {("public", "a"): "case"})
+        with other.transaction(), ThreadPoolExecutor(1) as pool:
+            assert pool.submit(left_out, catalog, "shop").result(2) == {("public", "a"): "case"}
 
 
 CONTEXT = ApplyContext("pgbridge_shop", Lsn(0x20), 7, "public.t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,14 @@ def test_start_afresh(catalog):
     assert len(found["subscription"]) == 1
     row = catalog.subscription("shop")
     assert (row.enabled, row.slot_state, row.incarnation, row.skip_lsn) == (True, None, None, None)
+
+
+def test_start_afresh_keeps_what_the_columns_were_made_by(catalog):
+    """A copy of a table of soft deletes keeps deleted rows only if they were made by the same masks and names."""
+    shape = '{"masks": {"email": "null"}, "names": {"id": "number"}}'
+    catalog.put_rel("shop", replace(rel("shop_r", "r"), shape=shape))
+    reset.start_afresh(catalog, "shop", {("public", "shop_r")})
+    assert [one.shape for one in catalog.rels("shop")] == [shape]
 
 
 def test_another_life_has_another_application_id(catalog):

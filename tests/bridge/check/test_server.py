@@ -223,6 +223,12 @@ def test_commits_that_would_wait_for_pgbridge(names):
     assert look(with_settings(synchronous_standby_names=names)).keys() == {"synchronous_standby_names"}
 
 
+def test_commits_of_a_standby():
+    """It has the primary's setting, and no commits that could wait."""
+    feedback = replace(with_settings(synchronous_standby_names="*", hot_standby_feedback="on"), in_recovery=True)
+    assert "synchronous_standby_names" not in look(feedback)
+
+
 @pytest.mark.parametrize("names", ["", "s1", "ANY 1 (shops)", '"shop "', "2 (s1, s2)"])
 def test_commits_that_wait_for_others(names):
     assert look(with_settings(synchronous_standby_names=names)) == {}

@@ -9,7 +9,7 @@ from pgbridge.bridge.check.server import Expected, check_slot_state
 from pgbridge.bridge.receive.slot_status import SlotStatus
 from pgbridge.protocol.lsn import Lsn
 
-NEW = Expected("shop", "shop", create_slot=True, durable_lsn=None, being_created=False, running=False)
+NEW = Expected("shop", "shop", create_slot=True, durable_lsn=None, being_created=False, streams=False)
 OLD = replace(NEW, durable_lsn=Lsn(0x100))
 SOUND = SlotStatus(
     "pgoutput", "logical", "db", active=False, active_pid=None, confirmed_flush_lsn=Lsn(0x100), wal_status="reserved"
@@ -74,4 +74,4 @@ def test_a_slot_that_another_process_reads():
     active = replace(SOUND, active=True, active_pid=77)
     ((level, message),) = look(active, OLD)
     assert (level, "process 77" in message) == (Level.FAILURE, True)
-    assert look(active, replace(OLD, running=True))[0][0] is Level.PASS
+    assert look(active, replace(OLD, streams=True))[0][0] is Level.PASS

@@ -18,8 +18,10 @@ from pgbridge.bridge.demo.server import EmbeddedPostgres
 from pgbridge.bridge.publication.publication import Publication
 from pgbridge.bridge.publication.reapply import reapply
 from pgbridge.bridge.publication.tables import Relations
+from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import placed
+from tests.bridge.made_daemon import wait_until
 
 
 @pytest.fixture
@@ -143,6 +145,44 @@ def test_what_the_state_directory_knows(look, publisher, tmp_path):
         found = problems(look(catalog))
     assert "another server" in found["replication"].message
     assert "does not exist on the publisher" in found["replication slot"].message
+
+
+@pytest.mark.parametrize("state", ["streaming", "error", "copying"])
+def test_a_stranger_streams_from_the_slot(look, publisher, tmp_path, state):
+    """That a daemon runs does not say that it is the one which reads the slot."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    name = publisher.name
+    with (
+        closing(Catalog(catalog_path(tmp_path))) as catalog,
+        ReplicationConnection(publisher.conninfo, application_name=name) as replication,
+    ):
+        lsn = replication.create_slot(name, export_snapshot=False).consistent_point
+        catalog.register(name, enabled=True)
+        catalog.create_origin(name, lsn, "incarnation", [])
+        catalog.set_state(name, state)
+        start = f"START_REPLICATION SLOT \"{name}\" LOGICAL 0/0 (proto_version '1', publication_names 'pub')"
+        replication.connection.pgconn.send_query(start.encode())
+        wait_until(
+            lambda: publisher.query("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (name,))[0][0], 20
+        )
+        found = [one for one in look(catalog, running=True) if one.subject == "replication slot"]
+        assert [one.level for one in found] == [Level.PASS if state == "streaming" else Level.FAILURE]
+        assert ("the subscription does not stream here" in found[0].message) == (state != "streaming")
+
+
+def test_tables_that_are_not_copied(look, publisher):
+    """The role needs no SELECT for the stream."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    role = f"{publisher.name}_role"
+    publisher.execute(f"CREATE ROLE {role} LOGIN REPLICATION")
+    try:
+        levels = [
+            problems(look(connection=f"{publisher.conninfo} user={role}", copy_data=copied))["public.t"].level
+            for copied in (True, False)
+        ]
+        assert levels == [Level.FAILURE, Level.WARNING]
+    finally:
+        publisher.execute(f"DROP ROLE {role}")
 
 
 def test_what_is_not_followed_as_it_is_published(look, publisher, tmp_path):

@@ -18,9 +18,9 @@ TABLE = PublishedTable(1, "public", "t", "r", "d", (ID, NOTE), ())
 ALL = Privileges(usage=True, unreadable=(), row_security=False)
 
 
-def look(table=TABLE, privileges=ALL, *, changing=True, as_text=()):
+def look(table=TABLE, privileges=ALL, *, changing=True, as_text=(), copied=True):
     sent = [table] if changing else []
-    found = check_tables([table], {1: privileges}, {"public.t": as_text}, role="repl", sent=sent)
+    found = check_tables([table], {1: privileges}, {"public.t": as_text}, role="repl", sent=sent, copied=copied)
     return [(one.level, one.message, one.statement) for one in found]
 
 
@@ -44,6 +44,9 @@ def test_columns_that_become_strings_are_named_ten_at_most():
 def test_a_table_that_cannot_be_copied_whole(privileges, statement):
     ((level, _, said),) = look(privileges=privileges)
     assert (level, said) == (Level.FAILURE, statement)
+    ((level, message, said),) = look(privileges=privileges, copied=False)
+    assert (level, said) == (Level.WARNING, statement)
+    assert "a resync" in message
 
 
 def test_a_column_that_is_not_published_need_not_be_readable():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+import pytest
 
 from pgbridge.bridge.catalog.lock import locked
 from pgbridge.bridge.commands import alter
@@ -29,6 +32,18 @@ def test_disable_and_enable(two, tmp_path):
     done = 'subscription "shop" enabled (at the daemon\'s next start)\n'
     assert two("enable", "shop") == (0, done, "")
     assert enabled(tmp_path, "shop")
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_the_file_says_otherwise(two, tmp_path, daemon):
+    """The command comes after the change of the file: neither a start nor a reload takes that one over."""
+    two("status")
+    (tmp_path / "pgbridge.toml").write_text(TWO + "enabled = false\n")
+    with locked(tmp_path / "state") if daemon else nullcontext():
+        assert two("enable", "hr").code == 0
+    with catalog_of(tmp_path) as catalog:
+        catalog.register("hr", enabled=False)  # as the daemon does
+    assert enabled(tmp_path, "hr")
 
 
 def test_while_the_daemon_runs(two, tmp_path):

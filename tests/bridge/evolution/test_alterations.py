@@ -157,7 +157,7 @@ def test_the_server_leaves_all_values_as_they_are(server):
     for number, (old, new) in enumerate(same):
         found = [values(publisher, f"x{number}_{n}", old, new, sample) for n, sample in enumerate(SAMPLES[old])]
         kept = [
-            (value_from_text(types[old], before), value_from_text(types[new], after))
+            (value_from_text(types[old], before.encode()), value_from_text(types[new], after.encode()))
             for before, after in filter(None, found)
         ]
         assert kept, (old, new)

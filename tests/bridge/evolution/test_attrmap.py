@@ -62,6 +62,14 @@ def numbers(was, columns, now) -> list[int]:
         ("id a", "id b", "id - -", [1, 2]),
         ("id a", "id a b", "id a -", [1, 2, 3]),
         ("id a", "id b", "", [1, 2]),
+        # a column that was there and exists is not missing, whoever has the name by now
+        ("id a", "id c", "id b c", [1, 2]),
+        ("id v", "id v a", "id v c a", [1, 2, 3]),
+        ("id b [c] a", "id c", "id - - b", [1, 4]),
+        # but for one that a column list leaves out
+        ("id a b", "id c", "id a~ b~ c", [1, 4]),
+        ("id a b", "id b c", "id a~ b c", [1, 3, 4]),
+        ("id a b c", "id c", "id a~ b~ d", [1, 4]),
         # a column that is not published, and comes to be
         ("id {a} b", "id b", "id a b", [1, 3]),
         ("id {a} b", "id a b", "id a b", [1, 2, 3]),
@@ -70,7 +78,12 @@ def numbers(was, columns, now) -> list[int]:
     ],
 )
 def test_numbers(was, columns, now, expected):
-    current = catalog(*(None if name == "-" else name for name in now.split()))
+    current = [
+        replace(attribute, unlisted="~" in name)
+        for attribute, name in zip(
+            catalog(*(None if name == "-" else name.strip("~") for name in now.split())), now.split(), strict=True
+        )
+    ]
     assert numbers(known(*was.split()), message(*columns.split()), current) == expected
 
 

@@ -12,6 +12,7 @@ from pgbridge.bridge.catalog.catalog_rows import ColumnRow
 from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, WidenColumn, fills, variants
 from pgbridge.bridge.evolution.plan import Definition, plan
 from pgbridge.bridge.evolution.tracker import value_from_text
+from pgbridge.bridge.publication.shape import Mask
 from pgbridge.bridge.publication.tables import Attribute
 from pgbridge.bridge.runtime.errors import NeedsResync
 from pgbridge.bridge.targets.target import TargetSchema, target_field, target_schema, variant_field
@@ -79,7 +80,7 @@ def test_nothing_to_do():
 
 
 def test_a_column_with_a_constant_default():
-    now = [*catalog("id"), Attribute(2, "c", INT, -1, fill="7")]
+    now = [*catalog("id"), Attribute(2, "c", INT, -1, fill=b"7")]
     found = planned(known("id"), message("id", "c"), now)
     assert found.alterations == (AddColumn("c", pa.int32(), pa.scalar(7, pa.int32())),)
     assert found.warnings == ()
@@ -92,7 +93,7 @@ def test_a_column_with_a_constant_default():
     [
         (Attribute(2, "c", INT, -1), False),
         (Attribute(2, None, 0, -1), True),
-        (Attribute(2, "c", INT, -1, fill="seven"), True),
+        (Attribute(2, "c", INT, -1, fill=b"seven"), True),
     ],
 )
 def test_a_column_whose_rows_have_null(now, warned):
@@ -105,7 +106,7 @@ def test_a_column_whose_rows_have_null(now, warned):
 
 def test_a_column_that_was_not_published_before_has_values_that_never_came():
     was = known("id", "{a}", "b")
-    found = planned(was, message("id", "a", "b"), [replace(c, fill="1") for c in catalog(*"iab")])
+    found = planned(was, message("id", "a", "b"), [replace(c, fill=b"1") for c in catalog(*"iab")])
     assert found.alterations == (AddColumn("a", pa.int32()),)
     assert "not published before" in found.warnings[0]
 
@@ -168,7 +169,7 @@ def test_renames():
 
 def test_a_new_column_with_the_name_of_a_dropped_one():
     was = known("id", "[c]")
-    now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, fill="x")]
+    now = [*catalog("id", None), Attribute(3, "c", TEXT, -1, fill=b"x")]
     found = planned(was, [*message("id"), *message("c", type_oid=TEXT)], now)
     assert found.alterations == (RenameColumn("c", "c_dropped"), AddColumn("c", pa.string(), pa.scalar("x")))
     assert found.warnings == ()
@@ -329,7 +330,7 @@ def _follows(seed) -> bool:
 
 def test_a_document_becomes_variant_by_option_and_never_text():
     """A column of the key stays a string; a Delta table's own column stays what it is."""
-    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill='{"a": 1}')]
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill=b'{"a": 1}')]
     columns = [*message("id"), *message("doc", type_oid=JSONB)]
     was, is_ = [*known("id"), ColumnRow(2, "doc", JSONB, -1)], [*catalog("id"), Attribute(2, "doc", JSONB, -1)]
     found = planned(known("id"), columns, now, parsed={"jsonb"})
@@ -354,7 +355,7 @@ def test_a_vector_becomes_an_array_by_option():
     reals = pa.list_(pa.float32())
     columns = [*message("id"), *message("v", type_oid=VECTOR)]
 
-    def added(fill="[1,2.5]", **options):
+    def added(fill=b"[1,2.5]", **options):
         now = [*catalog("id"), Attribute(2, "v", VECTOR, -1, fill=fill)]
         return planned(known("id"), columns, now, types_of=of_extensions, **options)
 
@@ -364,8 +365,8 @@ def test_a_vector_becomes_an_array_by_option():
     assert array.alterations == (AddColumn("v", reals, pa.scalar([1, 2.5], reals)),)
     assert (array.schema[1], array.columns[1].type.arrow) == (target_field("v", reals), reals)
     with pytest.raises(NeedsResync, match="arrays of finite numbers only"):
-        added("none", parsed={"vector"})
-    assert added("none", parsed={"vector"}, unrepresentable="null").alterations == (AddColumn("v", reals),)
+        added(b"none", parsed={"vector"})
+    assert added(b"none", parsed={"vector"}, unrepresentable="null").alterations == (AddColumn("v", reals),)
     now, was = [*catalog("id"), Attribute(2, "v", VECTOR, -1)], [*known("id"), ColumnRow(2, "v", VECTOR, -1)]
     for arrow in (pa.string(), reals):
         schema = (target_field("id", pa.int32()), target_field("v", arrow))
@@ -378,7 +379,7 @@ def test_a_vector_becomes_an_array_by_option():
 
 def test_a_default_that_variant_does_not_hold_is_told():
     number = "1" * 39
-    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill=number)]
+    now = [*catalog("id"), Attribute(2, "doc", JSONB, -1, fill=number.encode())]
     columns = message("id") + message("doc", type_oid=JSONB)
     with pytest.raises(NeedsResync, match="more than 38 digits") as caught:
         planned(known("id"), columns, now, parsed={"jsonb"})
@@ -386,3 +387,16 @@ def test_a_default_that_variant_does_not_hold_is_told():
     found = planned(known("id"), columns, now, parsed={"jsonb"}, unrepresentable="null")
     assert found.alterations == (AddColumn("doc", pa.string(), variant=True),)
     assert "more than 38 digits" in found.warnings[0]
+
+
+def test_a_default_that_is_no_utf8_is_told():
+    """Of a SQL_ASCII database. What its mask leaves may be."""
+    now = [*catalog("id"), Attribute(2, "c", TEXT, -1, fill=b"caf\xe9")]
+    columns = message("id") + message("c", type_oid=TEXT)
+    with pytest.raises(NeedsResync, match="holds UTF-8 only"):
+        planned(known("id"), columns, now)
+    found = planned(known("id"), columns, now, unrepresentable="null")
+    assert found.alterations == (AddColumn("c", pa.string()),)
+    assert "holds UTF-8 only" in found.warnings[0]
+    found = planned(known("id"), columns, now, masks={"c": Mask("first", characters=3)})
+    assert found.alterations == (AddColumn("c", pa.string(), pa.scalar("caf")),)

@@ -141,9 +141,9 @@ def test_a_column_that_was_added_after_the_definition_was_read_is_not_an_unpubli
     ],
 )
 def test_values_from_their_text(type_, text, value):
-    assert value_from_text(resolve(*type_), text).as_py() == value
+    assert value_from_text(resolve(*type_), text.encode()).as_py() == value
 
 
 def test_a_value_that_is_none():
     with pytest.raises(ProtocolError):
-        value_from_text(resolve(INT, -1), "seven")
+        value_from_text(resolve(INT, -1), b"seven")

@@ -12,6 +12,7 @@ import pytest
 
 from pgbridge.bridge.lake import source as module
 from pgbridge.bridge.lake.source import arrow_source, arrow_stream_source, as_frame
+from pgbridge.bridge.spark.session import driver_of
 
 VALUES = {
     "new_0": pa.array([1, None], pa.int16()),
@@ -43,6 +44,23 @@ def test_a_file_has_the_same_rows_as_the_plan(spark, folder):
         assert source.schema == expected.schema
         assert list(map(repr, source.collect())) == list(map(repr, expected.collect()))
     assert list(folder.rglob("*.parquet")) == []
+
+
+def test_pieces_of_many_rows_have_nested_values_and_nulls(spark, monkeypatch):
+    """PySpark 4.2 takes no slice of an array of them, neither as a column nor within another one."""
+    times = pa.list_(pa.timestamp("us"))
+    lists = [[0], None, [], [None, 1 << 50]] * 2
+    table = pa.table(
+        {
+            "id": pa.array(range(8), pa.int32()),
+            "local": pa.array(lists, times),
+            "of_zone": pa.array(lists, times).cast(pa.list_(pa.timestamp("us", "UTC"))),
+            "list": pa.array([*([value] for value in lists[1:]), None], pa.list_(times)),
+        }
+    )
+    monkeypatch.setattr(type(driver_of(spark)), "piece_bytes", table.nbytes // 4)
+    frame = as_frame(spark, table)
+    assert frame.orderBy("id").toArrow().to_pylist() == table.to_pylist()
 
 
 def test_few_rows_need_no_file(spark, tmp_path, monkeypatch):

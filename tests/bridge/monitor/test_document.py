@@ -6,13 +6,14 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
 from pgbridge.bridge.catalog import followed, maintenance, notes, refresh
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, CopyRow, RelRow, sync_name
-from pgbridge.bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status
+from pgbridge.bridge.monitor.document import collect, lag_bytes, not_ready, subscription_status, tables_of
 from pgbridge.bridge.publication.differences import Comparison, Difference
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.slot_status import SlotHistory
@@ -177,6 +178,31 @@ def test_received_is_never_behind_what_is_durable(shop):
     catalog.create_origin("shop", Lsn(0x300), "abc", [])
     catalog.set_state("shop", "streaming", received_lsn=Lsn(0x200))
     assert entry(settings, catalog)["received_lsn"] == "0/300"
+
+
+def test_received_of_a_server_that_has_lost_some(shop):
+    """A standby that lagged was promoted: the lag is to the end of its WAL, not to the former primary's."""
+    settings, catalog = shop
+    catalog.create_origin("shop", Lsn(0x300), "abc", [])
+    health = SlotHistory().add(0.0, None, Lsn(0x380))
+    for received, shown, lag in ((0x500, "0/500", 0x200), (0x300, "0/300", 0x80)):
+        catalog.set_state("shop", "streaming", received_lsn=Lsn(received))
+        status = subscription_status(settings.subscription["shop"], catalog, health, running=True)
+        assert (status["received_lsn"], status["lag_bytes"]) == (shown, lag)
+
+
+def test_tables_are_of_one_moment(shop):
+    """One that moves from the tablesync worker to the subscription is there once, whenever it is looked at."""
+    _, catalog = shop
+    rel = RelRow("public", "t", "s", Lsn(1), "/lake/t")
+    catalog.create_origin("shop", Lsn(1), "abc", [replace(rel, name="a", state="r")])
+    catalog.register(sync_name("shop"), enabled=True)
+    catalog.put_rel(sync_name("shop"), rel)
+    shown = [("a", "r"), ("t", "f")]
+    assert [(each.name, each.state) for each in tables_of(catalog, "shop")] == shown
+    with mock.patch.object(catalog, "rows", side_effect=catalog.rows) as read:
+        tables_of(catalog, "shop")
+    assert read.call_count == 1
 
 
 def test_error_goes_with_a_later_batch(shop):

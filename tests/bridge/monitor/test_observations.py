@@ -154,6 +154,29 @@ def test_a_stream_that_begins_again_keeps_what_is_outstanding():
     assert told.oldest_s == 3.0
 
 
+def test_what_the_server_has_lost_is_not_outstanding_for_ever():
+    """A standby that lagged was promoted, and nothing is written there: its keepalives say that nothing is to come."""
+    told = begun()
+    told.received(1.0, Lsn(110))
+    told.received(2.0, Lsn(120))
+    told.stream_begins(Lsn(100))
+    assert told.oldest_s == 1.0
+    told.durable(Lsn(105))
+    assert told.oldest_s is None
+
+
+def test_what_the_server_has_lost_hides_nothing_that_it_sends():
+    """The new primary's transactions have the LSNs of those that are lost."""
+    told = begun()
+    told.received(1.0, Lsn(110))
+    told.received(2.0, Lsn(120))
+    told.stream_begins(Lsn(100))
+    told.received(7.0, Lsn(115))
+    assert told.oldest_s == 7.0
+    told.durable(Lsn(115))
+    assert told.oldest_s is None
+
+
 def test_a_stream_that_begins_elsewhere_keeps_nothing():
     """After a resync from another server, its lower LSNs would never reach those of the first."""
     told = begun()

@@ -24,6 +24,7 @@ from pgbridge.bridge.receive.connection import (
     has_password,
     login,
     read_rows,
+    stream_name,
     translated,
 )
 from pgbridge.bridge.runtime.errors import ConfigError, PublisherError
@@ -191,14 +192,24 @@ def test_options_of_the_connection_string_are_kept(publisher):
         assert connection.execute("SHOW bytea_output").fetchone() == ("hex",)
 
 
-def test_application_name(publisher):
-    """The subscription's, unless the connection string has one of its own."""
-    for conninfo, expected in [
-        (publisher.conninfo, "shop"),
-        (make_conninfo(publisher.conninfo, application_name="mine"), "mine"),
-    ]:
-        with connect(conninfo, application_name="shop") as connection:
-            assert connection.execute("SHOW application_name").fetchone() == (expected,)
+@pytest.mark.parametrize("replication", [False, True])
+def test_the_text_of_money(publisher, role, replication):
+    """The connection string may keep it, against the role and the database: docs/types.md."""
+    for whose in (f"ROLE {role}", f"DATABASE {publisher.name}", f"ROLE {role} IN DATABASE {publisher.name}"):
+        publisher.execute(f"ALTER {whose} SET lc_monetary = 'POSIX'")
+    for more, expected in [({}, "POSIX"), ({"options": "-c lc_monetary=C"}, "C")]:
+        with connect(as_role(publisher, role, **more), application_name="test", replication=replication) as connection:
+            assert value_of(connection, "SHOW lc_monetary") == expected
+
+
+@pytest.mark.parametrize("replication", [False, True])
+def test_application_name(publisher, monkeypatch, replication):
+    """The bridge's own, whatever the connection string or the environment has: others know the session by it."""
+    monkeypatch.setenv("PGAPPNAME", "mine")
+    for more in ({}, {"application_name": "mine"}, {"options": "-c application_name=mine"}):
+        conninfo = make_conninfo(publisher.conninfo, **more)
+        with connect(conninfo, application_name="shop", replication=replication) as connection:
+            assert connection.execute("SHOW application_name").fetchone() == ("shop",)
 
 
 def test_a_server_that_vanished_is_noticed_in_a_minute(publisher):
@@ -492,3 +503,10 @@ def test_a_server_that_does_not_answer_is_given_up(publisher, monkeypatch):
         finally:
             os.kill(pid, signal.SIGCONT)
     assert caught.value.retry
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "name"), [("host=a", "shop"), ("host=a application_name=lake", "lake"), ("postgresql://a", "shop")]
+)
+def test_the_name_of_a_stream(conninfo, name):
+    assert stream_name(conninfo, "shop") == name

@@ -196,6 +196,28 @@ def test_a_lost_connection_is_no_verdict(table):
     assert caught.value.retry
 
 
+def test_texts_of_any_encoding(postgresql_server, publisher):
+    """A SQL_ASCII database takes the bytes that it has sent; names and constants are read as elsewhere."""
+    with postgresql_server.connect() as admin:
+        admin.execute(
+            f"CREATE DATABASE {publisher.name}_ascii TEMPLATE template0 ENCODING SQL_ASCII LOCALE 'C'".encode()
+        )
+    columns = {"größe": ServerColumn("größe", 25)}
+    names = [b"M\xfcller", b"meyer", "Mül".encode(), b"\xe9"]
+    conninfo = postgresql_server.conninfo(f"{publisher.name}_ascii")
+    for where in ("publisher", conninfo):
+        with FilterServer(subscription(conninfo, filter_server=where)) as server:
+            for expression, passes in [
+                ("größe LIKE 'M%'", [True, False, True, False]),
+                ("größe LIKE '%ü%'", [False, False, True, False]),
+                ("octet_length(größe) = 1", [False, False, False, True]),
+            ]:
+                accepted = server.accept(expression, columns, ("public", "t"))
+                assert accepted.columns == ("größe",)
+                rows = [(Value(ValueKind.TEXT, name),) for name in names]
+                assert server.verdicts(accepted, [25], rows).tolist() == passes
+
+
 def test_another_server_computes_alike_or_not_at_all(postgresql_server, publisher):
     with postgresql_server.connect() as admin:
         admin.execute(f"CREATE DATABASE {publisher.name}_c TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'".encode())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
+
+from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.protocol.values.pg_type import BUILTIN, TypeInfo
 from tests.bridge.receive.published_tables import published
 
@@ -66,13 +70,13 @@ def test_attributes(asked, publisher):
     assert found[None].attnum == 2
     filled = {name: attribute.fill for name, attribute in found.items() if attribute.fill is not None}
     assert filled == {
-        "constant": 'a "b", c\\d',
-        "list": "{1,NULL}",
-        "at": "2024-01-02 02:04:05+00",
-        "of_domain": "9",
-        "area": "(1,1),(0,0)",
-        "areas": "{(1,1),(0,0);(2,2),(1,1)}",
-        "empty": "",
+        "constant": b'a "b", c\\d',
+        "list": b"{1,NULL}",
+        "at": b"2024-01-02 02:04:05+00",
+        "of_domain": b"9",
+        "area": b"(1,1),(0,0)",
+        "areas": b"{(1,1),(0,0);(2,2),(1,1)}",
+        "empty": b"",
     }
     assert all(attribute.fill_known for attribute in found.values())
     publisher.execute("ALTER TABLE t ADD volatile float DEFAULT random()")  # rewrites the table
@@ -81,6 +85,45 @@ def test_attributes(asked, publisher):
     # `at` has no default any more, but it had one
     assert all(again[name].fill == filled[name] for name in filled if name != "at")
     assert asked.attributes(0) == ()
+
+
+@pytest.mark.parametrize(("encoding", "fill"), [("LATIN1", "caf\u00e9".encode()), ("SQL_ASCII", b"caf\xe9")])
+def test_defaults_in_another_encoding(postgresql_server, publisher, encoding, fill):
+    """In UTF-8, as the stream has them; of a SQL_ASCII database the bytes that there are, also in an expression."""
+    name = f"{publisher.name}_other"
+    publisher.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING {encoding} LOCALE 'C'")
+    with (
+        psycopg.connect(postgresql_server.conninfo(name), client_encoding=encoding, autocommit=True) as connection,
+        Publisher(postgresql_server.conninfo(name), application_name="test") as opened,
+    ):
+        connection.execute(
+            b"CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE DOMAIN word AS text CHECK (true);"
+            b"ALTER TABLE t ADD c text DEFAULT 'caf\xe9', ADD d text DEFAULT 'd'"
+        )
+        ((relid,),) = connection.execute("SELECT 't'::regclass::oid::int")
+        assert [each.fill for each in opened.attributes(relid)] == [None, fill, b"d"]
+        connection.execute(b"ALTER TABLE t ADD e word DEFAULT 'caf\xe9'")  # which may rewrite it
+        (column,) = [each for each in opened.attributes(relid) if each.name == "e"]
+        known = encoding == "LATIN1" or column.fill is not None
+        assert (column.fill, column.fill_known) == (fill if known else None, known)
+
+
+def test_columns_that_a_column_list_leaves_out(asked, publisher):
+    """Also the list of a table that it is a partition of, whose columns have other numbers."""
+    publisher.needs(15)
+    publisher.execute("""
+        CREATE TABLE root (gone int, id int, a int, b int) PARTITION BY LIST (id);
+        ALTER TABLE root DROP gone;
+        CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);
+        CREATE TABLE t (id int, a int);
+        CREATE PUBLICATION listed FOR TABLE root (id, b) WITH (publish_via_partition_root);
+        CREATE PUBLICATION whole FOR TABLE t;
+    """)
+    unlisted = {}
+    for name in ("root", "leaf", "t"):
+        ((relid,),) = publisher.query(f"SELECT '{name}'::regclass::oid::int")
+        unlisted[name] = [a.name for a in asked.attributes(relid) if a.name is not None and a.unlisted]
+    assert unlisted == {"root": ["a"], "leaf": ["a"], "t": []}
 
 
 def test_attributes_of_a_partitioned_table(asked, publisher):
@@ -92,4 +135,4 @@ def test_attributes_of_a_partitioned_table(asked, publisher):
         ALTER TABLE root ADD c int DEFAULT 5
     """)
     ((relid,),) = publisher.query("SELECT 'root'::regclass::oid::int")
-    assert [(a.name, a.fill) for a in asked.attributes(relid)] == [("id", None), ("c", "5")]
+    assert [(a.name, a.fill) for a in asked.attributes(relid)] == [("id", None), ("c", b"5")]

@@ -6,13 +6,16 @@ The forecast of a slot, and what an operator is told.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot_status import SlotHealth, SlotHistory, SlotStatus, concern
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import altered
+from tests.faults.standby import ForkedServer
 
 
 def test_slot(asked, publisher):
@@ -28,6 +31,18 @@ def test_slot(asked, publisher):
     assert slots.by_name == {"none": None, name: slot}
     assert slots.flush_lsn >= Lsn.parse(lsn)
     assert (slots.password_left_s, slots.synchronous_standby_names) == (None, "")
+
+
+def test_a_standby_has_no_commits_that_wait():
+    """It has the primary's setting."""
+    settings: dict[str, Any] = {"synchronous_standby_names": "*", "synchronous_commit": "local"}
+    with ForkedServer(settings=settings) as server:
+        server.save("copy")
+        with Publisher(server.conninfo, application_name="test") as primary:
+            assert primary.slots(["none"]).synchronous_standby_names == "*"
+        server.switch_to("copy", promote=False)
+        with Publisher(server.conninfo, application_name="test") as standby:
+            assert standby.slots(["none"]).synchronous_standby_names == ""
 
 
 def test_physical_slot(asked, publisher):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from unittest import mock
@@ -13,7 +15,9 @@ from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.receive import slot_watch
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import watch_name
+from pgbridge.bridge.receive.slot_status import Slots, SlotStatus
 from pgbridge.bridge.receive.slot_watch import SlotWatch
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.configurations import altered
 from tests.bridge.made_daemon import wait_until
 
@@ -35,9 +39,9 @@ def test_what_is_seen_and_told(publisher, watched):
     with closing(SlotWatch(lambda: watched)) as watch, capture_logs() as events:
         watch.look()
         watch.look()
-    told = [(event["subscription"], event["log_level"]) for event in events if event["log_level"] != "debug"]
-    assert told == [("a", "warning"), ("b", "error")]
-    assert "pgbridge resync b" in events[1]["hint"]
+    told = [event for event in events if event["log_level"] != "debug"]
+    assert [(event["subscription"], event["log_level"]) for event in told] == [("a", "warning"), ("b", "error")]
+    assert "pgbridge resync b" in told[1]["hint"]
     health = watch.health()
     assert health.keys() == {"a", "b"}
     assert (health["a"].wal_status, health["a"].active, health["b"].lost) == ("reserved", False, True)
@@ -135,3 +139,64 @@ def test_a_new_subscriptions_slot_is_looked_at_soon(publisher, watched, monkeypa
         wait_until(lambda: watch.health().keys() == {"a"}, 20)
         now.append(watched[1])
         wait_until(lambda: watch.health().keys() == {"a", "b"}, 20)
+
+
+def test_a_silent_server_holds_up_no_other(watched, monkeypatch):
+    """What was seen of the others is new in each round; of it nothing is known any more after a minute."""
+    silent, speak, asked = set(), threading.Event(), []
+
+    def ask(_, conninfo, subscriptions):
+        asked.append(conninfo)
+        if conninfo in silent:
+            assert speak.wait(60)
+        status = SlotStatus("pgoutput", "logical", "db", True, 1, Lsn(1), "reserved", restart_lsn=Lsn(1))
+        return Slots({each.slot_name: status for each in subscriptions}, Lsn(len(asked)), None, "")
+
+    monkeypatch.setattr(SlotWatch, "_ask", ask)
+    monkeypatch.setattr(slot_watch, "_PATIENCE_S", 0.5)
+    here, there = watched[0].connection, watched[2].connection
+    with closing(SlotWatch(lambda: watched)) as watch, capture_logs():
+        watch.look()
+        assert watch.health().keys() == {"a", "b", "c"}
+        silent |= {there}
+        for rounds in (2, 3):
+            watch.look()
+            assert watch.health()["a"].flush_lsn == len(asked) - (rounds == 2 and asked[-1] == there)
+            assert watch.health().keys() == {"a", "b", "c"}
+        assert (asked.count(here), asked.count(there)) == (3, 2)
+        monkeypatch.setattr(slot_watch, "_OLD_S", 1.0)
+        time.sleep(1.0)
+        watch.look()
+        assert watch.health().keys() == {"a", "b"}
+        speak.set()
+        wait_until(lambda: "c" in watch.health(), 20)
+
+
+def test_an_answer_that_is_late_is_not_of_another_server(watched, monkeypatch):
+    """The connection string has changed meanwhile."""
+    speak = threading.Event()
+    real = SlotWatch._ask
+
+    def ask(self, conninfo, subscriptions):
+        assert speak.wait(60)
+        return real(self, conninfo, subscriptions)
+
+    monkeypatch.setattr(SlotWatch, "_ask", ask)
+    monkeypatch.setattr(slot_watch, "_PATIENCE_S", 0.1)
+    now = watched[:1]
+    with closing(SlotWatch(lambda: now)) as watch, capture_logs():
+        watch.look()
+        now[0] = now[0].model_copy(update={"connection": "host=/nonexistent"})
+        watch.look()
+        late = [*watch._under_way.values()]
+        speak.set()
+        for answer in late:
+            answer.result(20)
+        assert watch.health() == {}
+
+
+def test_an_error_of_its_own_is_told(watched, monkeypatch):
+    monkeypatch.setattr(Publisher, "slots", lambda *_: 1 / 0)
+    with closing(SlotWatch(lambda: watched[:1])) as watch, capture_logs() as events:
+        watch.look()
+    assert [event["log_level"] for event in events] == ["warning"]

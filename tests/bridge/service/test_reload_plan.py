@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pgbridge.bridge.config.config import Config, Subscription
-from pgbridge.bridge.config.daemon_tables import Spark
+from pgbridge.bridge.config.daemon_tables import Http, Spark
 from pgbridge.bridge.service.reload import plan
 
 VALUES: dict[str, list[Any]] = {
@@ -35,11 +35,12 @@ def config(*subscriptions: Subscription, **keys: Any) -> Config:
 
 options = st.fixed_dictionaries({key: st.sampled_from(values) for key, values in VALUES.items()})
 configs = st.builds(
-    lambda tables, state_dir, workers, spark: config(
+    lambda tables, state_dir, workers, spark, http: config(
         *(subscription(name, **table) for name, table in tables.items()),
         state_dir=state_dir,
         max_logical_replication_workers=workers,
         spark=spark,
+        http=http,
     ),
     st.dictionaries(st.sampled_from(NAMES), options, min_size=1),
     st.sampled_from([Path("/state"), Path("/other")]),
@@ -49,6 +50,7 @@ configs = st.builds(
         master=st.sampled_from(["local[2]", "yarn"]),
         conf=st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([1, True, "1"])),
     ),
+    st.sampled_from([None, Http(), Http(listen="127.0.0.1:1")]),
 )
 begun = st.sets(st.sampled_from(NAMES))
 
@@ -84,6 +86,8 @@ def test_every_difference_is_applied_or_refused(old, new, started):
             assert (key in changed(planned, name)) == (before != now)
             assert refused == (before != wanted and name in started and key in {"slot_name", "warehouse"})
     assert (planned.config.state_dir, planned.config.spark) == (old.state_dir, old.spark)
+    assert planned.config.http == old.http
+    assert any(key.startswith("http") for key in planned.refused) == (old.http != new.http)
     assert ("state_dir" in planned.refused) == (old.state_dir != new.state_dir)
     assert ("spark.master" in planned.refused) == (old.spark.master != new.spark.master)
     assert planned.config.max_logical_replication_workers == new.max_logical_replication_workers
@@ -126,15 +130,23 @@ def test_definitions_that_are_rewritten_in_place():
 
 
 def test_the_lines():
-    old = config(subscription(), subscription("crm", slot_name="crm_slot"), state_dir=Path("/state"))
+    old = config(
+        subscription(),
+        subscription("crm", slot_name="crm_slot"),
+        subscription("new"),
+        state_dir=Path("/state"),
+        http=Http(),
+    )
     new = config(
         subscription(warehouse="/elsewhere", slot_name="two", batch={"max_rows": 2}),
         subscription("hr"),
         state_dir=Path("/other"),
         spark=Spark(master="yarn", conf={"spark.driver.memory": "9g"}),
         max_logical_replication_workers=9,
+        http=Http(listen="127.0.0.1:9", token_file="/token"),
     )
     start = "to apply it, restart the daemon"
+    http = f"metrics and the status page are served as at the start; {start}"
     drop = "to drop it: SELECT pg_drop_replication_slot('crm_slot');"
     stay = 'the subscription has tables in "/lake", and they stay there; put it back, or restart the daemon: '
     slot = 'the subscription has begun with the slot "one", which would go on retaining WAL; put it back, or '
@@ -143,12 +155,22 @@ def test_the_lines():
         'subscription "shop" changed: batch.max_rows',
         'subscription "hr" added',
         f'subscription "crm" removed; its slot stays on the server and retains WAL, {drop}',
+        'subscription "new" removed; it has not begun',
         f"state_dir not changed: the daemon works on /state; {start}",
+        f"http.listen not changed: {http}",
+        f"http.token_file not changed: {http}",
         f"spark.master not changed: Spark has been started; {start}",
         f'spark.conf."spark.driver.memory" not changed: Spark has been started; {start}',
         f"subscription.shop.slot_name not changed: {slot}restart the daemon: its start checks the other slot",
         f"subscription.shop.warehouse not changed: {stay}tables that come later then go to the other warehouse",
     ]
+
+
+@pytest.mark.parametrize(("old", "new"), [(None, Http()), (Http(), None)])
+def test_an_http_table_that_comes_or_goes(old, new):
+    planned = plan(config(http=old), config(http=new))
+    assert planned.refused.keys() == {"http"}
+    assert planned.config.http == old
 
 
 @pytest.mark.parametrize("conf", [{}, {"spark.sql.catalogImplementation": "hive"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,51 @@ def test_a_history_that_is_cut_off(spark, tmp_path):
     shutil.rmtree(path)
     with pytest.raises(TargetError, match="has no history"):
         version(0x30)
+
+
+class Session:
+    """A session that takes the statements down."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+
+    def sql(self, statement: str) -> Session:
+        self.statements.append(statement)
+        return self
+
+    def collect(self) -> None:
+        """Run nothing."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "view"),
+    [
+        (("app", "orders_old"), ("app_orders", "old"), "`app_orders_old`"),
+        (("public", "T"), ("public", "t"), "`public_t`"),
+    ],
+)
+def test_two_tables_that_would_be_one_view(first, second, view):
+    """No view is made: the last one would have silently stood for both."""
+    session: Any = Session()
+    one, other = (
+        point_in_time.TableAt(namespace, name, "/lake/t", None, later=False) for namespace, name in (first, second)
+    )
+    with pytest.raises(TargetError) as raised:
+        point_in_time.create_views(session, "`as_of`", "sub", [(one, 1), (other, 2)], {})
+    names = (one.qualified_name, other.qualified_name)
+    tables = " and ".join(f'"{name}" of subscription "sub"' for name in names)
+    assert str(raised.value.message) == f"the tables {tables} would both be the view `as_of`.{view}"
+    assert session.statements == []
+
+
+def test_a_view_that_another_subscription_has():
+    """Of one command, which makes the views of several subscriptions in one namespace."""
+    session: Any = Session()
+    table, taken = point_in_time.TableAt("public", "t", "/lake/t", None, later=False), dict[str, str]()
+    point_in_time.create_views(session, "`as_of`", "a", [(table, 1)], taken)
+    assert [one.split(" AS ")[0] for one in session.statements] == [
+        "CREATE NAMESPACE IF NOT EXISTS `as_of`",
+        "CREATE OR REPLACE VIEW `as_of`.`public_t`",
+    ]
+    with pytest.raises(TargetError, match='"public.t" of subscription "a" and "public.t" of subscription "b"'):
+        point_in_time.create_views(session, "`as_of`", "b", [(table, 1)], taken)

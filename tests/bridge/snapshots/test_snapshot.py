@@ -271,9 +271,9 @@ def test_a_version_that_vacuum_has_removed_is_named(spark, publisher, pipeline):
     with pytest.raises(ConfigError, match="in memory"):
         document(bridge, spark, views="lake_as_of")
     with pytest.raises(TargetError, match="VACUUM"):
-        command._one(spark, bridge.catalog, bridge.subscription, command.parse_at(first["lsn"]), "", "as_of")
+        command._one(spark, bridge.catalog, bridge.subscription, command.parse_at(first["lsn"]), "", "as_of", {})
     try:
-        made = command._one(spark, bridge.catalog, bridge.subscription, "now", "now", "as_of")
+        made = command._one(spark, bridge.catalog, bridge.subscription, "now", "now", "as_of", {})
         assert [one["view"] for one in made["tables"]] == ["as_of.public_a", "as_of.public_b"]
         assert spark.newSession().table("as_of.public_a").filter("v = 0").count() == ACCOUNTS
     finally:

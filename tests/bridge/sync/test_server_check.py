@@ -325,3 +325,13 @@ def test_commits_that_wait_for_the_subscription_are_told_at_the_start(world, nam
     with capture_logs() as logs:
         world.check.admitted()
     assert [log["synchronous_standby_names"] for log in logs] == [names] * told
+
+
+def test_a_standby_has_no_commits_that_wait(world):
+    world.standby_names = "*"
+    world.server = replace(SERVER, in_recovery=True)
+    world.admit()
+    with capture_logs() as logs:
+        world.check.admitted()
+    assert logs == []
+    world.check.close()

@@ -56,6 +56,7 @@ def test_text_that_is_not_utf8_is_named():
         assert (caught.value.index, caught.value.text) == (index, r"\x61ff")
         nulled: list[str | None] = ["a", "ünï", ""]
         assert value_array_of(bad).text("null").to_pylist() == [*nulled[:index], None, *nulled[index:], None]
+    assert value_array.strings(pa.array([None, b"a", b"\xff"], pa.binary()), "null").to_pylist() == [None, "a", None]
 
 
 def test_lengths():

@@ -29,6 +29,7 @@ from pgbridge.bridge.rowfilter.row_filter import FilterColumn, RowFilterError, t
 from pgbridge.bridge.rowfilter.server_filter import VerdictError
 from pgbridge.bridge.spark.session import companion, fork
 from pgbridge.protocol.values.types import resolve
+from pgbridge.protocol.values.value_array import show
 from tests.bridge.publication.server_publications import routing
 
 if TYPE_CHECKING:
@@ -234,6 +235,14 @@ def test_what_a_filter_cannot_see_is_an_error_when_it_looks(spark):
     late = spark.sql("SELECT CAST(NULL AS timestamp) AS tz, '294276-12-31 23:59:59+00' AS text")
     with pytest.raises(PySparkException, match="294276"):
         late.select(exact("tz", F.col("tz"), F.col("text"), pa.timestamp("us", "UTC"))).collect()
+
+    def text_seen(*row: str | None) -> Any:
+        frame = spark.createDataFrame([row], "v string, text string")
+        return frame.select(exact("v", F.col("v"), F.col("text"), pa.string()).alias("v")).collect()[0].v
+
+    assert (text_seen("a", None), text_seen(None, ""), text_seen(None, None)) == ("a", "", None)
+    with pytest.raises(PySparkException, match="4dfc6c6c6572"):
+        text_seen(None, show(b"M\xfcller"))
 
 
 @pytest.fixture
