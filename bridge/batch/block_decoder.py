@@ -19,8 +19,9 @@ from pgbridge.bridge.batch import batch, decode_block, projection, row_filters
 from pgbridge.bridge.batch.collector import ChangeCollector
 from pgbridge.bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from pgbridge.bridge.effects.events import COMMANDS, INSERT, NO_OLD
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
 from pgbridge.bridge.rowfilter.server_filter import VerdictError
-from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, TargetError
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, NeedsResync, TargetError
 from pgbridge.bridge.sqltext.lexer import quote_identifier
 from pgbridge.bridge.targets.target import unrepresentable_hint
 from pgbridge.protocol.bulk.columns import RowMessages
@@ -178,6 +179,19 @@ class BlockDecoder:
         with self._errors_at(int(rows[0]), name), self._verdict_errors(name, lambda row: row):
             return filters.passing(self._messages, relation, rows)
 
+    def _check_masks(self, subscribed: Subscribed) -> None:
+        """Raise a NeedsResync if a transaction was prepared, and its rows kept, when the table had other masks."""
+        kept, target = self._block.masks, subscribed.target
+        if kept is None or target.mode == "handler":
+            return
+        masks = Shape(subscribed.shape.masks).description
+        if kept.get(target.qualified_name, AS_PUBLISHED.description) != masks:
+            raise NeedsResync(
+                f'mask of table "{target.qualified_name}" is another than when rows of a prepared transaction were '
+                "received",
+                (target.namespace, target.name),
+            )
+
     def _collect(self, relation: Relation, subscribed: Subscribed, rows: Ints, operations: Bytes | None) -> None:
         """Decode the values of rows, and add the changes that pass Spark's filters to those of the target.
 
@@ -190,6 +204,7 @@ class BlockDecoder:
         filters = subscribed.filters or None
         with self._errors_at(first, name):
             xid, _ = self._block.transaction_of(first)
+            self._check_masks(subscribed)
             columns, types = self._definitions.follow(relation, subscribed, collector, xid)
             kept = projection.kept_positions(relation.columns, subscribed)
             kept_columns, kept_key = projection.keep(columns, key, kept)

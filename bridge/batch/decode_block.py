@@ -18,7 +18,7 @@ from pgbridge.protocol.lsn import Lsn
 from pgbridge.protocol.stream.transactions import Ending, Event, Item, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pgbridge.protocol.values.value_array import Ints
 
@@ -42,6 +42,7 @@ class DecodeBlock:
         aborted: xids of aborted subtransactions, whose rows do not count.
         spooled: Whether it was read from a spool file, whose other blocks memory may not hold.
         items: The transactions; of a spooled one, this block may have a part only.
+        masks: The masks of rows that were kept (`SpoolFile.masks`); None for those of this stream.
     """
 
     xids: Ints
@@ -54,6 +55,7 @@ class DecodeBlock:
     aborted: list[int] = field(default_factory=list)
     spooled: bool = False
     items: Sequence[Item] = ()
+    masks: Mapping[str, str] | None = None
 
     def first_row_from(self, lsn: Lsn) -> int:
         """Position of the first row that commits at or after `lsn` (`should_apply_changes_for_rel` in worker.c)."""
@@ -172,6 +174,7 @@ def _alone(
         list(transaction.aborted),
         spooled,
         (transaction,),
+        transaction.spooled.masks if isinstance(transaction.spooled, SpoolFile) else None,
     )
 
 

@@ -10,6 +10,7 @@ hold is shown as PostgreSQL's text.
 from __future__ import annotations
 
 import json
+import math
 import time
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -72,9 +73,9 @@ def replay(
     """
     finish_lsn, folder = _existing(config, subscription, text)
     kept, done = kept_transaction.read(folder), folder / DONE
-    if kept.refused is not None:
+    if (refused := kept.refused or kept.masked_since(subscription.shape_of)) is not None:
         raise errors.SkipError(
-            f"the transaction cannot be replayed: {kept.refused}",
+            f"the transaction cannot be replayed: {refused}",
             hint="to see what it held, run: "
             f"{remedies.show_skipped(subscription.name, finish_lsn)}; copy the tables again to have it in them",
         )
@@ -236,9 +237,20 @@ def _image(row: dict[str, Any], columns: Sequence[tuple[int, str]], kind: str) -
 
 
 def _json(document: dict[str, Any]) -> str:
-    """One line; what a terminal would not print as it is, is escaped."""
-    line = json.dumps(document, ensure_ascii=False, default=_text)
-    return line if line.isprintable() else json.dumps(document, default=_text)
+    """One line; what a terminal would not print as it is, is escaped. NaN and infinities are PostgreSQL's text."""
+    shown = _finite(document)
+    line = json.dumps(shown, ensure_ascii=False, default=_text, allow_nan=False)
+    return line if line.isprintable() else json.dumps(shown, default=_text, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _text(value: Any) -> str:

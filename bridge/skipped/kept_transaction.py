@@ -30,7 +30,7 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.stream.transactions import Item, Transaction, TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from pgbridge.bridge.batch.batch import Batch
@@ -130,6 +130,19 @@ class KeptTransaction:
         """The file with its messages."""
         assert isinstance(self.transaction.spooled, SpoolFile)  # noqa: S101 - `read` has it from there
         return self.transaction.spooled
+
+    def masked_since(self, shape_of: Callable[[str], Shape]) -> str | None:
+        """Why it cannot be replayed by the masks of now; None if it can: what is masked now was masked when it came.
+
+        Args:
+            shape_of: Gives the shape of a table by its `namespace.name`.
+        """
+        for name, then in self.tables.items():
+            shape = shape_of(".".join(name))
+            new = [column for column in sorted(shape.masks) if shape.mask(column) and column not in then.masked]
+            if new:
+                return f'column "{new[0]}" of table "{".".join(name)}" was not masked yet when it was skipped'
+        return None
 
     @property
     def tables(self) -> dict[Name, TableThen]:

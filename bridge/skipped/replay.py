@@ -329,7 +329,8 @@ def preview(spark: SparkSession, effect: NetEffect, keyed: KeyedTarget) -> Previ
         shown_as = {
             f"new_{i}": schema.canonical(f"new_{i}", c) for i, c in enumerate(keyed.columns) if schema.is_variant(c)
         }
-        source = given.withColumns({name: F.expr(text) for name, text in shown_as.items()})
+        variants = {name: F.expr(text) for name, text in shown_as.items()}
+        source = given.withColumns(variants) if variants else given  # Spark Connect takes no empty withColumns
         compared = [i for i in range(len(names)) if effect.shape.moved or i not in keyed.key]
         joined = source.join(target, keyed.found("match"), "left").withColumn(
             "outcome", _outcome(source.columns, compared)

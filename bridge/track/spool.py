@@ -31,7 +31,7 @@ from pgbridge.protocol.stream.transactions import Ending, Event, Events, Transac
 from pgbridge.protocol.values.value_array import PADDING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 _MAGIC = b"pgbridge spool 1\n"
@@ -60,6 +60,8 @@ class SpoolFile:
         relation_ids: The relations that its changes belong to.
         operations: What each row becomes, where that is kept with them: uint8, one for each row.
         noted: What else is kept with them, as JSON has it.
+        masks: The masks that have been laid over its rows (`Shape.description`), by `namespace.name`; None if that is
+            not known, as of a transaction that nobody else will read.
     """
 
     path: Path
@@ -68,6 +70,7 @@ class SpoolFile:
     largest_row: LargestRow = field(default=(0, 0), compare=False)  # of those that this process has written
     operations: np.ndarray | None = field(default=None, compare=False)
     noted: dict[str, Any] = field(default_factory=dict, compare=False)
+    masks: Mapping[str, str] | None = field(default=None, compare=False)
 
     def append(self, transaction: Transaction, between: Callable[[], object] = lambda: None) -> None:
         """Move the transaction's changes from memory to the end of the file.
@@ -138,6 +141,7 @@ class SpoolFile:
             "relations": [pgoutput.encode(relation).hex() for relation in transaction.relations],
             "rows": self.rows,
             "noted": self.noted,
+            "masks": self.masks,
         }
         with _writing(self.path), self.path.open("ab") as file:
             if self.operations is not None:
@@ -172,7 +176,12 @@ class SpoolFile:
             aborted=set(footer["aborted"]),
             gid=footer["gid"],
             ending=Ending[footer.get("ending", "PREPARE")],
-            spooled=cls(path, footer["rows"], relation_ids, operations=operations, noted=footer.get("noted", {})),
+            spooled=cls(
+                *(path, footer["rows"], relation_ids),
+                operations=operations,
+                noted=footer.get("noted", {}),
+                masks=footer.get("masks"),
+            ),
         )
 
     def chunks(self, *, in_stream: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[MessageArray, Events]]:

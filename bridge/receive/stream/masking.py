@@ -64,6 +64,11 @@ class StreamMasks:
         self._of_relation: dict[m.Relation, dict[int, Mask]] = {}
         self._xid: int | None = None
 
+    @property
+    def descriptions(self) -> dict[str, str]:
+        """What each table's masks do (`Shape.description`), by the published table's `namespace.name`."""
+        return {name: Shape(masks).description for name, masks in self._masks.items()}
+
     def masked(self, messages: MessageArray) -> MessageArray:
         """The messages, each in its XLogData, with masked values; call it once for each message, in order.
 

@@ -20,7 +20,7 @@ import numpy as np
 import psycopg
 
 from pgbridge.bridge.catalog.catalog_rows import owner_of
-from pgbridge.bridge.receive.connection import follow_encoding, translated
+from pgbridge.bridge.receive.connection import follow_encoding, stream_name, translated
 from pgbridge.bridge.receive.readiness import WalReceiverTimeout, writable
 from pgbridge.bridge.receive.slot import ReplicationConnection
 from pgbridge.bridge.receive.stream.copy_both import StreamEnded, copy_both
@@ -86,7 +86,7 @@ class WalReceiver:
 
     Args:
         conninfo: The subscription's connection string.
-        application_name: For pg_stat_replication and synchronous_standby_names.
+        application_name: For pg_stat_replication and synchronous_standby_names, unless the connection string has one.
         stream: What to stream.
         queue: Receives the transactions.
         progress: Positions, shared with the apply worker: the receiver records what it has received, and reads what
@@ -125,7 +125,7 @@ class WalReceiver:
         self._told_lsn = INVALID
         self._waits = False
         self._sending = threading.Lock()
-        self.replication = ReplicationConnection(conninfo, application_name=application_name)
+        self.replication = ReplicationConnection(conninfo, application_name=stream_name(conninfo, application_name))
         self._subscription = owner_of(application_name)
         self._copy_both = copy_both(self.replication.connection, notice)
         self._thread = threading.Thread(target=self._run, name=f"walreceiver {stream.slot_name}", daemon=True)
@@ -310,7 +310,9 @@ class WalReceiver:
                 self._spools.file_for(transaction).discard()
             return False
         if transaction.ending is Ending.PREPARE:
-            self._spools.file_for(transaction).keep(transaction, self._send_while_spooling)
+            file, masks = self._spools.file_for(transaction), self._stream.masks
+            file.masks = {} if masks is None else masks.descriptions
+            file.keep(transaction, self._send_while_spooling)
             faults.reach("prepare_kept")
             # One prepared before the slot had two_phase comes with its COMMIT PREPARED, out of order.
             return transaction.end_lsn > self._progress.handed_over_lsn

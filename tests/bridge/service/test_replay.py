@@ -160,6 +160,18 @@ def test_values_that_a_type_cannot_hold_and_others(tmp_path):
     assert json.loads(line) == {"table": "public.t", "command": "INSERT", "new": new}
 
 
+def test_numbers_that_json_does_not_have(tmp_path):
+    """They are PostgreSQL's text: a reader of JSON refuses a bare NaN."""
+    doubles = Column("doubles", 1022, -1, is_key=False)
+    columns = (*T.columns, Column("one", 701, -1, is_key=False), Column("two", 700, -1, is_key=False), doubles)
+    floats = replace(T, columns=columns)
+    row = Insert(1, (text(1), NULL, text("NaN"), text("-Infinity"), text("{1.5,Infinity}")))
+    batch = batcher(subscribed(T)).attempt([transaction(100, floats, row)], Lsn(50))
+    _, line = show(kept(batch, tmp_path), types)
+    new = json.loads(line, parse_constant=pytest.fail)["new"]
+    assert new == {"id": 1, "note": None, "one": "NaN", "two": "-Infinity", "doubles": [1.5, "Infinity"]}
+
+
 def test_a_value_that_cannot_be_read(tmp_path):
     with pytest.raises(ApplyError, match="finished at 0/64"):
         shown(tmp_path, T, insert(1, "a"), Insert(1, (text("no number"), NULL)), decoded=False)
