@@ -103,7 +103,8 @@ def check_committed(
 
     Raises:
         TargetError: It has been left out; or it is on top of an undo of another state directory, which has reverted
-            commits of this one; or on top of a RESTORE by hand, which has taken back what was durable.
+            commits of this one; or on top of a RESTORE by hand, or in a table that was made anew: what was durable
+            is not there.
     """
     if not stamp.after_recovery and has_just_committed(spark, path, stamp):
         return
@@ -114,8 +115,8 @@ def check_committed(
     if latest is not None and (latest.end_lsn, latest.part) == (str(stamp.end_lsn), is_part):
         if stamp.after_recovery:
             history.check_not_reverted(latest)
-        if followed is not None:
-            _check_stands(spark, history.before(latest) if followed.position else None, followed, owner)
+        if followed is not None and followed.position:
+            _check_stands(spark, history, history.before(latest), followed, owner)
     else:
         raise TargetError(
             f"{path}: Delta has left out the commit up to {stamp.end_lsn}, because the table's log says that it was "
@@ -129,14 +130,17 @@ def check_stands(spark: SparkSession, followed: RelRow, owner: str) -> None:
     """Check, before a batch alters a table, that it has what the catalog knows; arguments as of `check_committed`.
 
     Raises:
-        TargetError: It was restored by hand.
+        TargetError: It was restored by hand, or made anew.
     """
     if followed.position:
-        _check_stands(spark, history_of(spark, followed.path, 2).before(), followed, owner)
+        history = history_of(spark, followed.path, 2)
+        _check_stands(spark, history, history.before(), followed, owner)
 
 
-def _check_stands(spark: SparkSession, before: Commit | None, followed: RelRow, owner: str) -> None:
+def _check_stands(spark: SparkSession, history: History, before: Commit | None, followed: RelRow, owner: str) -> None:
     if before is None or before.position is None:
+        if history.is_whole:  # a log without what was committed is another table's, of the same place
+            raise behind(spark, followed, owner, INVALID)
         return
     # what an earlier timeline has beyond it was taken back since
     lines = before.timeline, followed.timeline
@@ -162,7 +166,7 @@ def behind(spark: SparkSession, rel: RelRow, owner: str, lsn: Lsn, *, is_former:
     ends += " of a former life of the subscription" if is_former else ""
     return TargetError(
         f'the Delta table of "{rel.qualified_name}" at {rel.path} is behind: changes up to {rel.whole_lsn} were '
-        f"durable in it, but {ends}. It was restored, or put back from a backup",
+        f"durable in it, but {ends}. It was restored, put back from a backup, or made anew",
         hint=f"{again}have the table copied afresh: {remedies.resync(owner, rel.qualified_name)}",
     )
 

@@ -373,6 +373,30 @@ def test_soft_deletes_under_another_key(spark, publisher, pipeline):
     assert [(row["id"], row["row_deleted_lsn"] is None) for row in bridge.rows("t")] == [(4, False)]
 
 
+@pytest.mark.parametrize(
+    ("alter", "key"),
+    [("ADD uid uuid NOT NULL DEFAULT gen_random_uuid()", "uid"), ("ADD tenant int NOT NULL DEFAULT 0", "id, tenant")],
+)
+def test_soft_deletes_under_a_key_that_the_delta_table_lacked(publisher, pipeline, alter, key):
+    """A copy afresh keeps the deleted rows, which have no such key, and takes no row that is there for one of them."""
+    publisher.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE t")
+    publisher.execute("INSERT INTO t SELECT n, 'v' FROM generate_series(1, 5) AS n")
+    bridge = pipeline(mode="soft_deletes")
+    bridge.catch_up()
+    publisher.execute("DELETE FROM t WHERE id > 3")
+    bridge.catch_up()
+    publisher.execute(f"ALTER TABLE t {alter}, DROP CONSTRAINT t_pkey, ADD PRIMARY KEY ({key})")
+    for _ in range(2):
+        copy_afresh(bridge.catalog, bridge.subscription.name, ("public", "t"))
+        bridge.catch_up()
+        rows = sorted((row["id"], row["row_deleted_lsn"] is None) for row in bridge.rows("t"))
+        assert rows == [(1, True), (2, True), (3, True), (4, False), (5, False)]
+    publisher.execute("DELETE FROM t WHERE id = 1")
+    bridge.catch_up()
+    rows = sorted((row["id"], row["row_deleted_lsn"] is None) for row in bridge.rows("t"))
+    assert rows == [(1, False), (2, True), (3, True), (4, False), (5, False)]
+
+
 def test_deleted_rows_of_another_shape_are_not_kept_silently(spark, publisher, pipeline):
     publisher.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE t")
     publisher.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two')")

@@ -17,7 +17,7 @@ does not depend on how transactions were batched.
 from __future__ import annotations
 
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -82,6 +82,8 @@ def _with_defaults(frame: DataFrame, columns: Sequence[TargetColumn], filled: Ma
         for i, column in own.items()
         if filled[column.name].default and not schema.is_variant(column)
     }
+    if not defaults:  # Spark Connect takes no empty withColumns
+        return frame
     born = F.col("op") == INSERT
     return frame.withColumns({name: F.when(born, value).otherwise(F.col(name)) for name, value in defaults.items()})
 
@@ -337,7 +339,8 @@ def with_deleted_rows(rows: DataFrame, path: str, key: Sequence[str], snapshot_l
 
     Args:
         rows: As `forms.copied_rows_as` gives them. They are read once.
-        key: The key's columns. Without any, the rows that are there are replaced, and only deleted ones stay.
+        key: The key's columns. Without any, or without values of them, the rows that are there are replaced, and only
+            deleted ones stay.
         snapshot_lsn: The rows that the copy lacks were deleted before it.
     """
     spark, names = rows.sparkSession, rows.columns
@@ -350,9 +353,11 @@ def with_deleted_rows(rows: DataFrame, path: str, key: Sequence[str], snapshot_l
         for name, filling in location.filled_of(spark, path).items()
         if name not in names and filling.how in {"null", "default"}
     }
-    left = there.join(rows, list(key), "left_anti") if key else there.filter(F.col(to_lsn).isNotNull())
+    # of a row from before a column of the key was added, nothing tells whether the copy has it
+    has_key = reduce(and_, (F.col(quoted(name)).isNotNull() for name in key), F.lit(bool(key)))
+    left = (there.join(rows, list(key), "left_anti") if key else there).filter(has_key | F.col(to_lsn).isNotNull())
     kept = left.withColumn(to_lsn, F.coalesce(F.col(to_lsn), F.lit(snapshot_lsn - 1).cast("bigint")))
     if key:  # the table may have had another one
         last = F.row_number().over(Window.partitionBy(*map(quoted, key)).orderBy(F.col(to_lsn).desc()))
-        kept = kept.withColumn(_NUMBER, last).filter(F.col(_NUMBER) == 1)
-    return rows.withColumns(own).unionByName(kept.select([quoted(name) for name in (*names, *own)]))
+        kept = kept.withColumn(_NUMBER, last).filter((F.col(_NUMBER) == 1) | ~has_key)
+    return (rows.withColumns(own) if own else rows).unionByName(kept.select([quoted(name) for name in (*names, *own)]))

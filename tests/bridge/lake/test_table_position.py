@@ -201,3 +201,13 @@ def test_a_commit_that_was_kept_out_by_a_fence(table):
     late = table.commit(0x20)
     with pytest.raises(TargetError, match="Delta has left out the commit up to 0/20"):
         check_committed(table.session, table.path, late)
+
+
+def test_a_table_that_was_made_anew_while_its_changes_come(table):
+    """Its log begins with a table without a commit of the subscription, or with the batch: what came before is lost."""
+    with pytest.raises(TargetError, match="has no commit of the subscription. It was restored, put back .* made anew"):
+        check_stands(table.session, table.followed(0x10), "sub")
+    stamp = table.commit(0x20, start=0x10)
+    check_committed(table.session, table.path, stamp, table.followed(0), "sub")
+    with pytest.raises(TargetError, match="has no commit of the subscription"):
+        check_committed(table.session, table.path, stamp, table.followed(0x10), "sub")
