@@ -331,7 +331,7 @@ def _stream(
             )
         if handling is None:  # from here on the origin is confirmed
             manifest_table.record_all(spark, catalog, subscription)
-        history.observer.stream_begins(remote_lsn)
+        history.observer.stream_begins(remote_lsn, published.publisher.flush_lsn())
         receiver.start(check.admit, check.admitted)
         if handling is None:  # nobody can claim it unnoticed while its slot is in use
             manifest_table.check_owned(spark, catalog, subscription)

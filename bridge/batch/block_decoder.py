@@ -19,7 +19,7 @@ from pgbridge.bridge.batch import batch, decode_block, projection, row_filters
 from pgbridge.bridge.batch.collector import ChangeCollector
 from pgbridge.bridge.batch.routes import Routes, Subscribed, key_of, name_of
 from pgbridge.bridge.effects.events import COMMANDS, INSERT, NO_OLD
-from pgbridge.bridge.publication.shape import AS_PUBLISHED, Shape
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, masks_of
 from pgbridge.bridge.rowfilter.server_filter import VerdictError
 from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, NeedsResync, TargetError
 from pgbridge.bridge.sqltext.lexer import quote_identifier
@@ -179,13 +179,14 @@ class BlockDecoder:
         with self._errors_at(int(rows[0]), name), self._verdict_errors(name, lambda row: row):
             return filters.passing(self._messages, relation, rows)
 
-    def _check_masks(self, subscribed: Subscribed) -> None:
+    def _check_masks(self, relation: Relation, subscribed: Subscribed) -> None:
         """Raise a NeedsResync if a transaction was prepared, and its rows kept, when the table had other masks."""
         kept, target = self._block.masks, subscribed.target
         if kept is None or target.mode == "handler":
             return
-        masks = Shape(subscribed.shape.masks).description
-        if kept.get(target.qualified_name, AS_PUBLISHED.description) != masks:
+        now = masks_of(subscribed.shape.description)
+        was = masks_of(kept.get(target.qualified_name, AS_PUBLISHED.description))
+        if any(was.get(column.name) != now.get(column.name) for column in relation.columns):
             raise NeedsResync(
                 f'mask of table "{target.qualified_name}" is another than when rows of a prepared transaction were '
                 "received",
@@ -204,7 +205,7 @@ class BlockDecoder:
         filters = subscribed.filters or None
         with self._errors_at(first, name):
             xid, _ = self._block.transaction_of(first)
-            self._check_masks(subscribed)
+            self._check_masks(relation, subscribed)
             columns, types = self._definitions.follow(relation, subscribed, collector, xid)
             kept = projection.kept_positions(relation.columns, subscribed)
             kept_columns, kept_key = projection.keep(columns, key, kept)

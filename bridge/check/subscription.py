@@ -120,8 +120,8 @@ def _expected(subscription: Subscription, known: Known) -> Expected:
         subscription.create_slot,
         catalog.remote_lsn(name) if catalog is not None else None,
         row is not None and (row.slot_name, row.slot_state) == (subscription.slot_name, "creating"),
-        # one that was disabled streams until its batch under way has ended
-        known.running and row is not None and row.state == "streaming",
+        # one that was disabled streams until its batch under way has ended; one that begins, before it says so
+        known.running and row is not None and row.state in {"starting", "copying", "streaming"},
     )
 
 

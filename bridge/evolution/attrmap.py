@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pgbridge.protocol.codec.messages import Column
 
 _NAME, _NAME_NOW, _TYPE = 1000, 1050, 100
-"""Scores of a matching name (known before; in the catalog) and of a matching type. Any name outweighs all types."""
+"""Scores of a matching name (known before; in the catalog) and of a matching type. A name outweighs all types."""
 _OTHER_NAME, _DROPPED_SINCE, _UNLIKELY, _IMPOSSIBLE = 200, 50, -600, -5000
 """Scores of a known column with another name: it exists; it is dropped by now; its type differs too; the catalog has
 no such number."""
@@ -90,9 +90,11 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Seq
     last = max((*known_by_attnum, *by_attnum, 0))
     fresh = range(last + 1, last + 1 + len(columns))  # for columns that were added and dropped since, without a trace
     numbers = sorted(number for number in {*known_by_attnum, *by_attnum, *fresh} if number > 0)
-    chosen = _best(columns, numbers, known_by_attnum, by_attnum)
+    chosen = _best(columns, numbers, known_by_attnum, by_attnum, _MISSED)
     if chosen is None:
         return None
+    # a list that is gone by now, or a column that was generated, may have left columns out
+    others = _best(columns, numbers, known_by_attnum, by_attnum, _NOT_LISTED) or chosen
     absent: list[ColumnRow] = []
     for row in known:
         if row.attnum not in chosen:
@@ -107,7 +109,10 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Seq
     # a list that has left columns out was altered since, or no other column could appear
     listed = any(row.state == "hidden" and not _is_generated(by_attnum.get(row.attnum)) for row in known)
     return Alignment(
-        tuple(replace(match, doubtful=match.doubtful or (listed and match.known is None)) for match in matches),
+        tuple(
+            replace(match, doubtful=match.doubtful or (listed and match.known is None) or match.attnum != other)
+            for match, other in zip(matches, others, strict=True)
+        ),
         tuple(absent),
     )
 
@@ -154,8 +159,12 @@ def _best(
     numbers: Sequence[int],
     known: Mapping[int, ColumnRow],
     attributes: Mapping[int, Attribute],
+    missed: int,
 ) -> list[int] | None:
-    """Return the rising numbers with the highest score; on a tie the highest, or the lowest of those not in use."""
+    """Return the rising numbers with the highest score; on a tie the highest, or the lowest of those not in use.
+
+    `missed` is the cost of skipping a column that exists, and that no list leaves out.
+    """
     names = frozenset(column.name for column in columns)
     lost = float("-inf")
     scores = [[0.0] + [lost] * len(columns)]
@@ -163,7 +172,7 @@ def _best(
     for number in numbers:
         before, row, marks = scores[-1], [], []
         for i in range(len(columns) + 1):
-            without = before[i] - _missed(number, known, attributes, more=i < len(columns))
+            without = before[i] - _missed(number, known, attributes, missed, more=i < len(columns))
             with_ = before[i - 1] + _score(columns[i - 1], number, known, attributes, names) if i else lost
             row.append(max(without, with_))
             known_somewhere = number in known or number in attributes
@@ -181,7 +190,9 @@ def _best(
     return chain[::-1]
 
 
-def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], *, more: bool) -> int:
+def _missed(
+    number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], missed: int, *, more: bool
+) -> int:
     """Return the cost of the message lacking this column.
 
     If the message has `more` columns, with higher numbers, this one existed, too: it was dropped before it was seen, or
@@ -191,9 +202,9 @@ def _missed(number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int
     exists = attribute is not None and attribute.name is not None
     published = attribute is not None and not attribute.unlisted and not attribute.generated
     if row is not None and row.state == "live":
-        return (_MISSED if published else _NOT_LISTED) if exists else 0 if attributes else _OTHER_NAME // 2
+        return (missed if published else _NOT_LISTED) if exists else 0 if attributes else _OTHER_NAME // 2
     if row is None and more and attribute is not None:
-        return (_MISSED if published else _NOT_LISTED) if exists else _UNSEEN
+        return (missed if published else _NOT_LISTED) if exists else _UNSEEN
     return 0
 
 

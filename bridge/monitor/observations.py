@@ -56,10 +56,10 @@ class Observations(Observer):
         self.histograms = {phase: _histogram(phase, BUCKETS_S) for phase in PHASES}
         self.batch_rows = _histogram("rows", BUCKETS_ROWS)
 
-    def stream_begins(self, start_lsn: Lsn) -> None:  # noqa: D102 - Observer's
+    def stream_begins(self, start_lsn: Lsn, flush_lsn: Lsn) -> None:  # noqa: D102 - Observer's
         with self._lock:
             self._streaming = True
-            self._outstanding.stream_begins(start_lsn)
+            self._outstanding.stream_begins(start_lsn, flush_lsn)
 
     def stream_ended(self) -> None:  # noqa: D102 - Observer's
         with self._lock:
@@ -154,21 +154,19 @@ class Outstanding:
         self._entries: deque[tuple[float, Lsn]] = deque()
         self._resolution_s = _RESOLUTION_S
         self._durable_lsn: Lsn | None = None
-        self._of_former = False  # whether the entries are of a stream that has ended
 
-    def stream_begins(self, start_lsn: Lsn) -> None:
+    def stream_begins(self, start_lsn: Lsn, flush_lsn: Lsn) -> None:
         """A stream begins: it sends again what is not durable, unless the server has lost it.
 
-        So what is outstanding is kept only until the stream has sent something, or says that nothing is there. Where it
-        begins at another LSN than the last one reached, its LSNs may be another server's: nothing is kept.
+        Where it begins at another LSN than the last one reached, its LSNs may be another server's: nothing is kept.
         """
         if start_lsn != self._durable_lsn:
             self._entries.clear()
-        self._durable_lsn, self._of_former = start_lsn, True
+        self._durable_lsn = start_lsn
+        self._entries = deque(entry for entry in self._entries if entry[1] <= flush_lsn)
 
     def received(self, commit_s: float, end_lsn: Lsn) -> None:
         """A transaction was received; nothing is done with one that is known already."""
-        self._forget_former()
         known_lsn = self._entries[-1][1] if self._entries else self._durable_lsn
         if known_lsn is not None and end_lsn <= known_lsn:
             return
@@ -181,7 +179,6 @@ class Outstanding:
 
     def durable(self, lsn: Lsn) -> None:
         """Everything that ends at or before an LSN is durable."""
-        self._forget_former()
         self._durable_lsn = lsn
         while self._entries and self._entries[0][1] <= lsn:
             self._entries.popleft()
@@ -192,11 +189,6 @@ class Outstanding:
     def oldest_s(self) -> float | None:
         """The oldest commit time; None if nothing is outstanding."""
         return self._entries[0][0] if self._entries else None
-
-    def _forget_former(self) -> None:
-        if self._of_former:
-            self._entries.clear()
-            self._of_former = False
 
     def _merge(self) -> None:
         """Make one entry of each two."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pgbridge.bridge.publication.shape import AS_PUBLISHED, TEXT, identifies
+from pgbridge.bridge.publication.shape import AS_PUBLISHED, TEXT, identifies, masks_of
 from pgbridge.bridge.runtime.errors import PublicationError, TargetError
 from pgbridge.bridge.runtime.warehouse import correct_name, unsupported_name
 from pgbridge.bridge.sqltext.lexer import quote_identifier
@@ -142,6 +142,18 @@ def check_shape(table: PublishedTable, shape: Shape, *, is_new: bool) -> None:
             raise identifies(table.qualified_name, column.name)
     if (why := one_name(table.qualified_name, [column.name for column in table.columns], shape)) is not None:
         raise TargetError(why.reason, hint=why.hint)
+
+
+def not_masked(table: PublishedTable, shape: Shape, before: str) -> list[str]:
+    """The names that a table's mask has, and neither the table nor the mask that it was copied with before.
+
+    They may be of columns that come later, or mistyped.
+
+    Args:
+        before: The former shape's `description`.
+    """
+    known = {column.name for column in (*table.columns, *table.unpublished_keys)} | masks_of(before).keys()
+    return [name for name in shape.masks if name not in known]
 
 
 def one_name(relation: str, columns: Iterable[str], shape: Shape) -> Unsupported | None:

@@ -150,6 +150,11 @@ class Shape(NamedTuple):
         )
 
 
+def masks_of(description: str) -> dict[str, str]:
+    """What the masks of a `Shape.description` do, by column."""
+    return dict(json.loads(description)["masks"])
+
+
 AS_PUBLISHED: Final = Shape()
 """The shape of a table whose columns are the published ones."""
 

@@ -207,21 +207,22 @@ class SlotWatch(threads.Closing):
     def _look_at(self, conninfo: str, subscriptions: Sequence[Subscription]) -> None:
         """Look at the slots of a server, as long as it takes."""
         try:
-            slots, failure = self._ask(conninfo, subscriptions), None
+            slots = self._ask(conninfo, subscriptions)
+            if not self._stop.is_set():
+                self._take(conninfo, slots, subscriptions)
         except Exception as error:  # noqa: BLE001 - a watcher must not end by what it watches
-            slots, failure = None, error
-        if self._stop.is_set():
-            self._close(conninfo)
-            return
-        # the answer may be late, and no longer asked for
-        current = [each for each in subscriptions if self._watched.get(each.name) == each]
-        if slots is None:
-            for each in current:
+            for each in subscriptions:
                 self._health.pop(each.name, None)
             # the subscription's worker says why it cannot reach its server
-            report = log.get().debug if isinstance(failure, errors.BridgeError) else log.get().warning
-            report("a server's slots could not be looked at", error=str(failure))
-            return
+            report = log.get().debug if isinstance(error, errors.BridgeError) else log.get().warning
+            report("a server's slots could not be looked at", error=str(error))
+        finally:
+            if self._stop.is_set():
+                self._close(conninfo)
+
+    def _take(self, conninfo: str, slots: Slots, subscriptions: Sequence[Subscription]) -> None:
+        """Take a server's answer; it may be late, and no longer asked for."""
+        current = [each for each in subscriptions if self._watched.get(each.name) == each]
         if current:
             self._tell_password(conninfo, slots.password_left_s, [each.name for each in current])
         healths = _healths(slots, current, self._histories)

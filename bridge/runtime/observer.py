@@ -37,8 +37,8 @@ class BatchReport:
 class Observer:
     """Is told what happens; this one does nothing with it. Methods are called from the stream's threads."""
 
-    def stream_begins(self, start_lsn: Lsn) -> None:
-        """A stream begins at an LSN: what was received before and is not durable comes again."""
+    def stream_begins(self, start_lsn: Lsn, flush_lsn: Lsn) -> None:
+        """A stream begins at an LSN: what is not durable comes again, of what the server has: its WAL up to another."""
 
     def stream_ended(self) -> None:
         """It has ended, by an error or not."""

@@ -73,9 +73,9 @@ def replay(
     """
     finish_lsn, folder = _existing(config, subscription, text)
     kept, done = kept_transaction.read(folder), folder / DONE
-    if (refused := kept.refused or kept.masked_since(subscription.shape_of)) is not None:
+    if kept.refused is not None:
         raise errors.SkipError(
-            f"the transaction cannot be replayed: {refused}",
+            f"the transaction cannot be replayed: {kept.refused}",
             hint="to see what it held, run: "
             f"{remedies.show_skipped(subscription.name, finish_lsn)}; copy the tables again to have it in them",
         )

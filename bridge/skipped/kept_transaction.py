@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pgbridge.bridge.batch.routes import Followed, Routes, Subscribed, Then, name_of
 from pgbridge.bridge.effects.events import TRUNCATE
 from pgbridge.bridge.evolution.alterations import AddColumn, RenameColumn, fills
-from pgbridge.bridge.publication.shape import Mask, Shape
+from pgbridge.bridge.publication.shape import Mask, Shape, masks_of
 from pgbridge.bridge.runtime import errors, process
 from pgbridge.bridge.targets.target import Mode, Target
 from pgbridge.bridge.track.spool import SpoolFile
@@ -30,7 +30,7 @@ from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.stream.transactions import Item, Transaction, TransactionRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from pgbridge.bridge.batch.batch import Batch
@@ -49,6 +49,7 @@ class TableThen(NamedTuple):
         filtered: Whether row filters left rows out, or a copy that had some of them already, by ranges of its key.
         masked: The columns whose values are texts, because they are masked.
         names: The names of columns in the Delta table that are others than the published columns'.
+        shape: What the masks were, as `Shape.description`; "" if that was not kept.
         lsn: Where it had joined (`RelRow.lsn`); 0 if that was not kept. A later copy has another one.
     """
 
@@ -65,6 +66,7 @@ class TableThen(NamedTuple):
     masked: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
     lsn: int = INVALID
+    shape: str = ""
 
     @classmethod
     def of(cls, table: Subscribed, finish_lsn: Lsn, rels: Mapping[Name, RelRow]) -> TableThen:
@@ -84,6 +86,7 @@ class TableThen(NamedTuple):
             sorted(name for name in table.shape.masks if table.shape.mask(name) is not None),
             dict(table.shape.names),
             rel.lsn if rel is not None else INVALID,
+            table.shape.description,
         )
 
     @property
@@ -131,18 +134,18 @@ class KeptTransaction:
         assert isinstance(self.transaction.spooled, SpoolFile)  # noqa: S101 - `read` has it from there
         return self.transaction.spooled
 
-    def masked_since(self, shape_of: Callable[[str], Shape]) -> str | None:
-        """Why it cannot be replayed by the masks of now; None if it can: what is masked now was masked when it came.
-
-        Args:
-            shape_of: Gives the shape of a table by its `namespace.name`.
-        """
-        for name, then in self.tables.items():
-            shape = shape_of(".".join(name))
-            new = [column for column in sorted(shape.masks) if shape.mask(column) and column not in then.masked]
-            if new:
-                return f'column "{new[0]}" of table "{".".join(name)}" was not masked yet when it was skipped'
-        return None
+    def masked_otherwise(self, table: Name, shape: Shape) -> str | None:
+        """A column of a table that is masked by now, and whose values are not, or otherwise; None if there is none."""
+        columns = (
+            column.name
+            for relation, (then, _) in self.followed.items()
+            if then.name == table
+            for column in relation.columns
+        )
+        then = self.tables[table]
+        now = masks_of(shape.description)
+        was = masks_of(then.shape) if then.shape else {name: now.get(name, "") for name in then.masked}
+        return next((name for name in columns if name in now and was.get(name) != now[name]), None)
 
     @property
     def tables(self) -> dict[Name, TableThen]:

@@ -146,6 +146,11 @@ class Replay:
                 )
             if rel.lsn > self._finish_lsn and rel.lsn != then.lsn:
                 self.copied_since.append(name)
+            elif (column := kept.masked_otherwise(relation, subscription.shape_of(name))) is not None:
+                raise errors.SkipError(
+                    f'column "{column}" of table "{name}" had another mask, or none, when the transaction came',
+                    hint=self._by_hand,
+                )
             else:
                 self._paths[relation] = rel.path
 

@@ -38,7 +38,7 @@ from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, sch
 from pgbridge.bridge.lake.table_position import TablePosition, check_committed
 from pgbridge.bridge.lake.writes import write_checkpoint
 from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
-from pgbridge.bridge.publication.published_table import PublishedTable, check_shape, unsupported_table
+from pgbridge.bridge.publication.published_table import PublishedTable, check_shape, not_masked, unsupported_table
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
@@ -272,8 +272,7 @@ class TableSync:
         existed = schema_of(self._spark, rel.path) is not None
         columns: tuple[TargetColumn, ...] | None = None
         target: Target | None = None
-        mode, shape = self._subscription.mode_of(rel.qualified_name), self._subscription.shape_of(rel.qualified_name)
-        check_shape(table, shape, is_new=rel.shape is None)
+        mode, shape = self._subscription.mode_of(rel.qualified_name), self._shape_of(rel, table)
         made = new_columns(table, types, self._subscription.target.parsed)
         again = rel.state == "d" and existed
         keeps, owner = again and mode == "soft_deletes", owner_of(self._subscription.name)
@@ -338,6 +337,16 @@ class TableSync:
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+
+    def _shape_of(self, rel: RelRow, table: PublishedTable) -> Shape:
+        """The shape that a copy gives a table's rows; a mask's name that is of no column is an error, or is told."""
+        shape = self._subscription.shape_of(rel.qualified_name)
+        check_shape(table, shape, is_new=rel.shape is None)
+        if rel.shape is not None and (names := not_masked(table, shape, rel.shape)):
+            self._log.warning(
+                "mask names columns that the table does not have", relation=rel.qualified_name, columns=names
+            )
+        return shape
 
     def _columns(
         self, table: PublishedTable, publisher: Publisher, shape: Shape, target: Target | None

@@ -15,7 +15,7 @@ import pytest
 from pgbridge.bridge.catalog import refresh
 from pgbridge.bridge.config import config
 from pgbridge.bridge.config.tables import Table
-from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync, TargetError
+from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync, SkipError, TargetError
 from pgbridge.bridge.service import cli
 from pgbridge.bridge.service.replay import replay, show_skipped
 from pgbridge.bridge.spark.session import fork
@@ -210,6 +210,10 @@ def test_a_skipped_transaction_is_kept_masked(spark, publisher, pipeline, salted
     (shown,) = [json.loads(line) for line in show_skipped(settings, subscription, lsn)][1:]
     assert shown["new"]["email"] == hashed("skipped@example.org")
     spark.sql(f"ALTER TABLE delta.`{bridge.path('people')}` DROP CONSTRAINT small").collect()
+    more = {"public.people": Table(mask={"email": "sha256", "kept": "null"})}
+    masked_since = subscription.model_copy(update={"tables": more})
+    with pytest.raises(SkipError, match='column "kept" of table "public.people" had another mask, or none'):
+        list(replay(settings, masked_since, lsn, started=lambda *_: nullcontext(fork(spark))))
     list(replay(settings, subscription, lsn, started=lambda *_: nullcontext(fork(spark))))
     assert [row["email"] for row in bridge.rows("people")] == [hashed("skipped@example.org")]
 

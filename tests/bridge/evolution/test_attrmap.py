@@ -87,6 +87,13 @@ def test_numbers(was, columns, now, expected):
     assert numbers(known(*was.split()), message(*columns.split()), current) == expected
 
 
+def test_what_a_column_list_that_is_gone_may_have_left_out_is_doubtful():
+    """The catalog tells of no list, and the order of columns of another assignment."""
+    same = align(known("id", "a"), message("id", "c"), catalog("id", "b", "c"))
+    assert same is not None
+    assert [(match.attnum, match.doubtful) for match in same.matches] == [(1, False), (2, True)]
+
+
 def test_a_column_that_was_dropped_and_added_again_is_another_one_once_the_catalog_says_so():
     now = catalog("id", None, "c")
     same = align(known("id", "c"), message("id", "c"), now)

@@ -91,7 +91,7 @@ def _tell(view: View) -> None:
         if 100 < step < 110:  # the server was away
             shop.stream_ended()
         else:
-            shop.stream_begins(Lsn(0x5_0000_0000 + step - 1))
+            shop.stream_begins(Lsn(0x5_0000_0000 + step - 1), Lsn(0x6_0000_0000))
             lag_s = 1.2 + abs(math.sin(step / 20)) * (6 if 200 < step < 260 else 1)
             shop.received(int((clock[0] - lag_s - _EPOCH_S) * 1e6), Lsn(0x5_0000_0000 + step))
         shop.sample(None if 100 < step < 110 else int(40_000 * (1 + abs(math.sin(step / 20)))))

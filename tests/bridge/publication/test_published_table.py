@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable
+from pgbridge.bridge.publication.published_table import PublishedColumn, PublishedTable, not_masked
+from pgbridge.bridge.publication.shape import Mask, Shape
 from pgbridge.bridge.runtime.errors import PublicationError
 from tests.bridge.publication.server_publications import PARTITIONS, entry_of, tables_of
 
@@ -50,6 +51,13 @@ def test_index_that_is_published_in_part():
 def test_no_key():
     found = table("d", column("note"))
     assert (found.primary_key, found.has_identity, found.cut_identity) == ((), False, frozenset())
+
+
+def test_names_in_a_mask_that_no_column_has():
+    """One that the table had when it was copied may be gone by now."""
+    shape = Shape(dict.fromkeys(("note", "emial", "gone"), Mask("null")))
+    before = Shape({"gone": Mask("null")}).description
+    assert not_masked(table("d", ID, column("note")), shape, before) == ["emial"]
 
 
 def test_attributes_are_matched_by_name(publisher):
