@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pgbridge.bridge.catalog.catalog_rows import ColumnRow
     from pgbridge.bridge.publication.tables import Attribute
@@ -90,11 +90,11 @@ def align(known: Sequence[ColumnRow], columns: Sequence[Column], attributes: Seq
     last = max((*known_by_attnum, *by_attnum, 0))
     fresh = range(last + 1, last + 1 + len(columns))  # for columns that were added and dropped since, without a trace
     numbers = sorted(number for number in {*known_by_attnum, *by_attnum, *fresh} if number > 0)
-    chosen = _best(columns, numbers, known_by_attnum, by_attnum, _MISSED)
+    chosen = _best(columns, numbers, known_by_attnum, by_attnum, _certain(known_by_attnum, by_attnum))
     if chosen is None:
         return None
     # a list that is gone by now, or a column that was generated, may have left columns out
-    others = _best(columns, numbers, known_by_attnum, by_attnum, _NOT_LISTED) or chosen
+    others = _best(columns, numbers, known_by_attnum, by_attnum, frozenset()) or chosen
     absent: list[ColumnRow] = []
     for row in known:
         if row.attnum not in chosen:
@@ -159,11 +159,11 @@ def _best(
     numbers: Sequence[int],
     known: Mapping[int, ColumnRow],
     attributes: Mapping[int, Attribute],
-    missed: int,
+    certain: Collection[int],
 ) -> list[int] | None:
     """Return the rising numbers with the highest score; on a tie the highest, or the lowest of those not in use.
 
-    `missed` is the cost of skipping a column that exists, and that no list leaves out.
+    `certain` are from `_certain`.
     """
     names = frozenset(column.name for column in columns)
     lost = float("-inf")
@@ -172,7 +172,7 @@ def _best(
     for number in numbers:
         before, row, marks = scores[-1], [], []
         for i in range(len(columns) + 1):
-            without = before[i] - _missed(number, known, attributes, missed, more=i < len(columns))
+            without = before[i] - _missed(number, known, attributes, certain, more=i < len(columns))
             with_ = before[i - 1] + _score(columns[i - 1], number, known, attributes, names) if i else lost
             row.append(max(without, with_))
             known_somewhere = number in known or number in attributes
@@ -190,8 +190,29 @@ def _best(
     return chain[::-1]
 
 
+def _certain(known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute]) -> set[int]:
+    """The numbers of columns that exist, are published, and are not taken for others'.
+
+    One that was first seen when the catalog was ahead may be another's, of a number that was dropped just below it (see
+    `_renumbered`).
+    """
+    doubtful = {a.attnum for a in attributes.values() if a.name is None and not a.settled and a.attnum not in known}
+    certain: set[int] = set()
+    for number, attribute in attributes.items():
+        below = max((other for other in known if other < number), default=0)
+        is_another = number in known and any(below < other < number for other in doubtful)
+        if attribute.name is not None and not (attribute.unlisted or attribute.generated or is_another):
+            certain.add(number)
+    return certain
+
+
 def _missed(
-    number: int, known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute], missed: int, *, more: bool
+    number: int,
+    known: Mapping[int, ColumnRow],
+    attributes: Mapping[int, Attribute],
+    certain: Collection[int],
+    *,
+    more: bool,
 ) -> int:
     """Return the cost of the message lacking this column.
 
@@ -200,11 +221,11 @@ def _missed(
     """
     row, attribute = known.get(number), attributes.get(number)
     exists = attribute is not None and attribute.name is not None
-    published = attribute is not None and not attribute.unlisted and not attribute.generated
+    missed = _MISSED if number in certain else _NOT_LISTED
     if row is not None and row.state == "live":
-        return (missed if published else _NOT_LISTED) if exists else 0 if attributes else _OTHER_NAME // 2
+        return missed if exists else 0 if attributes else _OTHER_NAME // 2
     if row is None and more and attribute is not None:
-        return (missed if published else _NOT_LISTED) if exists else _UNSEEN
+        return missed if exists else _UNSEEN
     return 0
 
 

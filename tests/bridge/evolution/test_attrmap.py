@@ -121,6 +121,13 @@ def test_a_column_that_comes_goes_and_comes_again_before_the_catalog_is_read():
     assert numbers([*known("id"), *second.absent], message("id", "c"), now) == [1, 3]
 
 
+def test_a_number_that_may_be_anothers_is_not_missed_for_certain():
+    """The column had the number below it, which is dropped by now: no other column has taken its place."""
+    now = catalog("id", None, None, "c", "more")
+    was = [*known("id", "old"), ColumnRow(4, "c", INT, -1)]
+    assert numbers(was, message("id", "old"), now) == [1, 2]
+
+
 def test_a_new_column_with_the_name_that_another_leaves_is_beyond_doubt():
     found = align(known("id", "a"), message("id", "b", "a"), catalog("id", "b", "a"))
     assert found is not None
