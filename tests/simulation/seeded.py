@@ -263,8 +263,13 @@ class Simulation:
         self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, restore
 
     def insert_meanwhile(self, number: int) -> None:
-        """A transaction at a moment of a life."""
-        self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, lambda: self.insert(number // 16)
+        """A transaction at a moment of a life; not on a standby, which has the primary's only."""
+
+        def insert() -> None:
+            if not self.server.in_recovery:
+                self.insert(number // 16)
+
+        self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, insert
 
     def optimize(self, number: int) -> None:
         """Another writer's commit that changes no row."""
