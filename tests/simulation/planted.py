@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from pgbridge.bridge.apply import undo
-from pgbridge.bridge.catalog import catalog, refresh
-from pgbridge.bridge.catalog.catalog_rows import SYNC
+from pgbridge.bridge.catalog import catalog
 from pgbridge.bridge.lake.commit import restore
 from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.recovery import lost_prepared, recover
-from pgbridge.bridge.sync import added_tables
 from pgbridge.bridge.sync.server_check import OwnPositions, ServerCheck
 from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.bridge.track import position
-from pgbridge.protocol.lsn import INVALID
 from pgbridge.protocol.stream.assembler import TransactionAssembler
 from tests.simulation import bridged
 from tests.simulation.lake import MemoryLake
@@ -151,20 +147,7 @@ def subtransactions_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionAssembler, "_stream_abort", abort)
 
 
-def tables_join_behind_the_stream(patch: pytest.MonkeyPatch) -> None:
-    """Whatever the subscription's stream has passed meanwhile."""
-    whole: Any = refresh._origin
-    patch.setattr(refresh, "_origin", lambda db, name: whole(db, name) if name.endswith(SYNC) else INVALID)
-
-
-def the_workers_tables_are_not_compared_with_the_server(patch: pytest.MonkeyPatch) -> None:
-    """Before they join the stream."""
-    patch.setattr(added_tables, "compare", lambda *_: mock.Mock(has_all=True))
-
-
 PLANTED = (
-    tables_join_behind_the_stream,
-    the_workers_tables_are_not_compared_with_the_server,
     prepared_transactions_are_not_recorded,
     what_is_prepared_ends_without_its_changes,
     a_recovery_does_not_know_where_tables_are,
