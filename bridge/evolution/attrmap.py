@@ -196,11 +196,11 @@ def _certain(known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute]
     One that was first seen when the catalog was ahead may be another's, of a number that was dropped just below it (see
     `_renumbered`).
     """
-    doubtful = {a.attnum for a in attributes.values() if a.name is None and not a.settled and a.attnum not in known}
+    dropped = _dropped_unseen(known, attributes)
     certain: set[int] = set()
     for number, attribute in attributes.items():
         below = max((other for other in known if other < number), default=0)
-        is_another = number in known and any(below < other < number for other in doubtful)
+        is_another = number in known and any(below < other < number for other in dropped)
         if attribute.name is not None and not (attribute.unlisted or attribute.generated or is_another):
             certain.add(number)
     return certain
@@ -304,8 +304,13 @@ def _match(
 
 def _unseen(chosen: Sequence[int], known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute]) -> list[bool]:
     """Whether each number may be another column's, of the same name, that came unseen and was dropped since."""
-    dropped = [a.attnum for a in attributes.values() if a.name is None and not a.settled and a.attnum not in known]
+    dropped = _dropped_unseen(known, attributes)
     return [any(last < number < own for number in dropped) for last, own in zip([0, *chosen], chosen, strict=False)]
+
+
+def _dropped_unseen(known: Mapping[int, ColumnRow], attributes: Mapping[int, Attribute]) -> list[int]:
+    """The numbers of columns that the catalog alone knows, as dropped: perhaps after the message."""
+    return [a.attnum for a in attributes.values() if a.name is None and not a.settled and a.attnum not in known]
 
 
 def _renumbered(row: ColumnRow, attributes: Mapping[int, Attribute], others: set[int]) -> ColumnRow:
