@@ -59,26 +59,30 @@ class TablePosition:
     is_former: bool = False
 
 
-def table_position(spark: SparkSession, path: str, row: SubscriptionRow, owner: str, known: Lsn) -> TablePosition:
+def table_position(spark: SparkSession, row: SubscriptionRow, owner: str, rel: RelRow) -> TablePosition:
     """Read a table's position from its log.
 
     Args:
         spark: A session.
-        path: The Delta table.
         row: The subscription, or its tablesync worker.
         owner: The subscription's own name.
-        known: The position that the catalog has; 0 if the table has no commit of the subscription yet. Then a commit of
-            an earlier life, before the subscription began afresh, says nothing.
+        rel: What the catalog has of the table. If its `whole_lsn` is 0, the table has no commit of the subscription
+            yet; then a commit of an earlier life, before the subscription began afresh, says nothing.
 
     Raises:
-        TargetError: The log does not say what the table has.
+        TargetError: The log does not say what the table has; or the commits beyond the catalog's position are on top
+            of a RESTORE by hand, or in a table that was made anew (the daemon may have been killed when it had seen
+            so, and before it took them back).
     """
+    known = rel.whole_lsn
     family = f"{row.txn_app_id}/"
     server = f"pgbridge/{row.system_identifier}/{owner}"
-    history = history_of(spark, path, _LOOKED_AT)
+    history = history_of(spark, rel.path, _LOOKED_AT)
     current = (family, f"{server}:sync/")
     own = history.own((*current, f"{server}/") if known else (family,), known)
     lsn = INVALID if own is None or own.position is None else Lsn(own.position)
+    if lsn > rel.position > INVALID:
+        _check_stands(spark, history, history.before(own), rel, owner)
     timeline, version = (None, -1) if own is None else (own.timeline, own.version)
     copied = own is not None and own.epoch is None
     is_former = own is not None and not own.origin.startswith(current)

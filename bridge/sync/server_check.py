@@ -224,7 +224,7 @@ class OwnPositions:
         """Return the position in a table's log; raises as `table_position`."""
         row = self._catalog.subscription(self._name)
         assert row is not None  # noqa: S101 - the worker has registered it
-        return table_position(self._spark, rel.path, row, catalog_rows.owner_of(self._name), rel.whole_lsn)
+        return table_position(self._spark, row, catalog_rows.owner_of(self._name), rel)
 
     def believed(self, rel: catalog_rows.RelRow, position: TablePosition, server: ServerHistory) -> catalog_rows.RelRow:
         """Return a table's row with the position of its own log, which counts.

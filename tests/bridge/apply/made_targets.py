@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pgbridge.bridge.batch.batch import TableChanges
+from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.effects.events import KEY_TUPLE, NO_OLD
 from pgbridge.bridge.lake.ddl import create_table
 from pgbridge.bridge.lake.schema import target_schema_of
 from pgbridge.bridge.lake.writes import append_rows
 from pgbridge.bridge.targets.target import Target, TargetColumn
+from pgbridge.protocol.lsn import Lsn
 from pgbridge.protocol.values.types import resolve
 from tests.oracle.delta import delta_table
 from tests.oracle.memory_tables import MemoryTables
@@ -90,3 +92,8 @@ def changes_of(rows: Sequence[tuple[Any, ...]], key: pa.DataType, *others: pa.Da
 def content(spark: SparkSession | MemoryTables, target: Target) -> list[tuple[Any, ...]]:
     """Its rows, sorted."""
     return sorted(tuple(row.values()) for row in delta_table(spark, target.path).to_pylist())
+
+
+def joined(lsn: int, target: Target) -> RelRow:
+    """What the catalog has of a table that joined the stream at an LSN, and has had no batch since."""
+    return RelRow(target.namespace, target.name, "r", Lsn(lsn), target.path)

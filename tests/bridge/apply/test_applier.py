@@ -33,7 +33,7 @@ from pgbridge.bridge.targets.target import Target
 from pgbridge.bridge.track.position import ServerHistory
 from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_batches import Cut, applier, batch, failing, settling
-from tests.bridge.apply.made_targets import changes, content
+from tests.bridge.apply.made_targets import changes, content, joined
 from tests.bridge.batch.streamed import transaction
 from tests.bridge.skipped.kept import message, relation, types
 
@@ -79,9 +79,9 @@ def test_the_tables_that_were_committed_to_have_the_batchs_end_as_their_position
         "strict": (0, None),
     }
     row = catalog.subscription("sub")
-    position = table_position(tables, target.path, row, "sub", Lsn(0x20))
+    position = table_position(tables, row, "sub", joined(0x20, target))
     assert (position.lsn, position.timeline, position.version, position.is_whole) == (0x20, 3, 1, True)
-    assert table_position(tables, strict.path, row, "sub", Lsn(0)).lsn == 0
+    assert table_position(tables, row, "sub", joined(0, strict)).lsn == 0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_changes_that_come_to_nothing_make_a_commit(spark, catalog, target, key,
     assert content(spark, target) == []
     (rel,) = catalog.rels("sub")
     row = catalog.subscription("sub")
-    assert rel.position == table_position(spark, target.path, row, "sub", Lsn(0)).lsn == 0x20
+    assert rel.position == table_position(spark, row, "sub", joined(0, target)).lsn == 0x20
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_crash_behind_held_batches_leaves_them(tables, catalog, strict, behind
         behind.apply(after(0x20, changes(strict, (INSERT, None, 2, "a"))))
     settling(tables, catalog).keep()
     assert content(tables, strict) == [(1, "a")]
-    position = table_position(tables, strict.path, catalog.subscription("sub"), "sub", Lsn(0x20))
+    position = table_position(tables, catalog.subscription("sub"), "sub", joined(0x20, strict))
     assert (position.lsn, position.epoch) == (0x20, 1)
     later = applier(tables, catalog)
     later.apply(after(0x10))

@@ -22,7 +22,7 @@ from pgbridge.protocol.codec.messages import LogicalMessage
 from pgbridge.protocol.lsn import Lsn
 from pgbridge.protocol.stream.transactions import Transaction
 from tests.bridge.apply.made_batches import Cut, applier, batch, context, failing, settling
-from tests.bridge.apply.made_targets import changes, content
+from tests.bridge.apply.made_targets import changes, content, joined
 
 
 def test_a_commit_whose_answer_was_lost_is_found_and_taken_back(spark, catalog, target):
@@ -76,7 +76,7 @@ def test_a_batch_that_was_cut_short_is_kept_by_the_tables_that_have_it(tables, c
     assert (operations(tables, target), operations(tables, strict)) == (before[0], [*before[1], "WRITE"])
     row = catalog.subscription("sub")
     assert row.epoch == 1
-    positions = [table_position(tables, of.path, row, "sub", Lsn(0)) for of in (target, strict)]
+    positions = [table_position(tables, row, "sub", joined(0, of)) for of in (target, strict)]
     assert [(position.lsn, position.epoch) for position in positions] == [(0x20, 0), (0, 1)]
     settling(tables, catalog).keep()
     assert catalog.subscription("sub").epoch == 1, "there is no batch"
@@ -155,7 +155,7 @@ def test_what_tables_have_beyond_the_origin_is_brought_back(tables, catalog, tar
     assert content(tables, target) == [(1, "a")]
     assert (catalog.batch("sub"), catalog.remote_lsn("sub")) == (None, 0x10)
     assert {rel.since_lsn for rel in catalog.rels("sub")} == {0}, "read from its log at the next start"
-    assert table_position(tables, target.path, catalog.subscription("sub"), "sub", Lsn(0x10)).lsn == 0x10
+    assert table_position(tables, catalog.subscription("sub"), "sub", joined(0x10, target)).lsn == 0x10
     commits = len(operations(tables, target))
     assert not bridge.bring_back()
     assert len(operations(tables, target)) == commits
@@ -171,7 +171,7 @@ def test_a_copy_beyond_the_origin_is_no_reason_to_begin_again(tables, catalog, t
     catalog.put_rel("sub", replace(rel, position=Lsn(0x40)))
     assert applier(tables, catalog).bring_back()
     assert content(tables, target) == [(1, "a")]
-    assert table_position(tables, target.path, catalog.subscription("sub"), "sub", Lsn(0x30)).lsn == 0x30
+    assert table_position(tables, catalog.subscription("sub"), "sub", joined(0x30, target)).lsn == 0x30
     (rel,) = catalog.rels("sub")
     assert rel.since_lsn == 0x30
 

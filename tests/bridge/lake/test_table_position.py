@@ -58,8 +58,12 @@ class Table:
         """What an operator is told to do if it had everything up to there."""
         return behind(self.session, self.followed(lsn), "sub", Lsn(1)).hint.partition("have the table")[0]
 
+    def next_life(self, position):
+        """The position that a daemon reads which has this one in its catalog, when it was killed after a commit."""
+        return table_position(self.session, ROW, "sub", self.followed(position)).lsn
+
     def position(self, known=INVALID, row=ROW, owner="sub"):
-        return table_position(self.session, self.path, row, owner, known)
+        return table_position(self.session, row, owner, RelRow("public", "t", "r", known, self.path))
 
 
 @pytest.fixture
@@ -153,8 +157,11 @@ def test_a_commit_on_a_table_that_was_restored_since(table, to):
     check_committed(table.session, table.path, table.commit(0x20), table.followed(0x10), "sub")
     table.sql("OPTIMIZE {}")
     check_committed(table.session, table.path, table.commit(0x30), table.followed(0x20), "sub")
+    assert {table.next_life(known) for known in (0, 0x10, 0x20, 0x30)} == {0x30}
     table.session.sql(f"RESTORE TABLE delta.`{table.path}` TO {to.format(at)}").collect()
     stamp = table.commit(0x40)
+    with pytest.raises(TargetError, match="changes up to 0/30 were durable" if "VERSION" in to else "to a time"):
+        table.next_life(0x30)
     expected = "changes up to 0/30 were durable in it, but its log ends at 0/10" if "VERSION" in to else "to a time"
     with pytest.raises(TargetError, match=expected):
         check_committed(table.session, table.path, stamp, table.followed(0x30), "sub")
@@ -211,3 +218,5 @@ def test_a_table_that_was_made_anew_while_its_changes_come(table):
     check_committed(table.session, table.path, stamp, table.followed(0), "sub")
     with pytest.raises(TargetError, match="has no commit of the subscription"):
         check_committed(table.session, table.path, stamp, table.followed(0x10), "sub")
+    with pytest.raises(TargetError, match="has no commit of the subscription"):
+        table.next_life(0x10)
