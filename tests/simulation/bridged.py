@@ -78,7 +78,9 @@ class Killed(BaseException):
     """Stands for kill -9: no error handler may catch it."""
 
 
-_MOST_ATTEMPTS = 20
+ANY = "any"
+"""Whichever fault point is reached."""
+_MOST_ATTEMPTS = 40
 """Of one life: after so many, tables that are added are up to the stream, or cannot be."""
 
 
@@ -258,7 +260,7 @@ class MemoryBridge:
         return tables
 
     def live(self, point: str = "", number: int = 1) -> BaseException | None:
-        """One life, until all is applied, an error ends it, or a fault point is reached for the n-th time.
+        """One life, until all is applied, an error ends it, or a fault point, or ANY, is reached for the n-th time.
 
         Returns:
             What ended it; None if all is applied. An error that asks for another try soon gets it.
@@ -273,8 +275,8 @@ class MemoryBridge:
             self.happens_in -= 1
             if not self.happens_in:
                 self.meanwhile()
-            passed += here == point
-            if here == point and passed == number:
+            passed += point in {here, ANY}
+            if point in {here, ANY} and passed == number:
                 raise Killed
 
         faults.install(reached)
@@ -394,7 +396,7 @@ class MemoryBridge:
         subscribed = sync.follow(tables, publisher, history)
         self._stream(context, None, subscribed, None, check=check, control=_Control(added, self.chance))
         worker: Any = added._worker
-        if worker is not None:
+        if worker is not None and self.chance.random() < 0.6:  # else the stream goes on alone, and is ahead of it
             worker.thread.join()
         return worker is not None or bool(server.stream(NAME, catalog.remote_lsn(NAME) or INVALID))
 
@@ -412,6 +414,8 @@ class MemoryBridge:
         start_lsn = catalog.remote_lsn(name)
         assert start_lsn is not None
         manifest_table.record_all(self.session, catalog, context.subscription)
+        if not is_main and self.chance.random() < 0.5:  # the subscription's stream goes on meanwhile
+            raise Paused
         if is_main or self.chance.random() < 0.5:
             self.window()
         check.admit(replication)

@@ -32,7 +32,7 @@ from pgbridge.bridge.runtime.errors import (
     TargetError,
 )
 from pgbridge.protocol.lsn import INVALID, Lsn
-from tests.simulation.bridged import Killed, MemoryBridge
+from tests.simulation.bridged import ANY, Killed, MemoryBridge
 from tests.simulation.server import UNFIT, MemoryServer
 
 if TYPE_CHECKING:
@@ -134,6 +134,10 @@ class Simulation:
     def kill(self, number: int) -> None:
         """A life that is killed, if it comes there."""
         self._end(self._live(POINTS[number % len(POINTS)], 1 + number // len(POINTS) % 3, number), number)
+
+    def kill_anywhere(self, number: int) -> None:
+        """A life that is killed where it passes a point for the n-th time, whichever it is."""
+        self._end(self._live(ANY, 1 + number % 64, number), number)
 
     def cut_power(self, number: int) -> None:
         """A life that ends with the power, if it comes there; then with it."""
@@ -263,11 +267,16 @@ class Simulation:
         self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, restore
 
     def insert_meanwhile(self, number: int) -> None:
-        """A transaction at a moment of a life; not on a standby, which has the primary's only."""
+        """Transactions at moments of a life, one to four; not on a standby, which has the primary's only."""
+        left = number // 16 % 4
 
         def insert() -> None:
+            nonlocal left
             if not self.server.in_recovery:
-                self.insert(number // 16)
+                self.insert(number // 64 + left)
+            if left:
+                self.bridge.happens_in = 1 + (number // 64 + left) % 8
+                left -= 1
 
         self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, insert
 
@@ -302,9 +311,11 @@ class Simulation:
             self.bridge.streaming = promote
 
     def resync_table(self, number: int) -> None:
-        """`pgbridge refresh --resync`: a tablesync worker copies the table beside the stream, and hands it over."""
+        """`pgbridge refresh --resync`: a tablesync worker copies the table beside the stream, under load or not."""
         if self.bridge.folder.exists():
             self.bridge.resync(TABLES[number % 3])
+            if number // 3 % 2:
+                self.insert_meanwhile(number // 6)
 
     def start_afresh(self, number: int) -> None:
         """`pgbridge resync`, without a reason."""
@@ -430,7 +441,7 @@ def _passes(error: BaseException | None) -> bool:
 
 WEIGHTS: Final = {
     "insert": 12, "insert_streamed": 2, "insert_unfit": 1, "prepare": 3, "end_prepared": 4,
-    "write_wal": 2, "live": 6, "kill": 8, "batch_size": 2, "copy_server": 3,
+    "write_wal": 2, "live": 6, "kill": 6, "kill_anywhere": 4, "batch_size": 2, "copy_server": 3,
     "promote": 1, "promote_without_tail": 2, "stand_by": 1, "put_back_server": 1, "save_state": 3, "put_back_state": 1,
     "put_back_tables": 2, "restore_by_hand": 1, "restore_meanwhile": 2, "insert_meanwhile": 6,
     "optimize": 2, "advance_slot": 1, "in_the_window": 2, "start_afresh": 1, "resync_table": 5,
