@@ -310,7 +310,7 @@ def check_slot(
         raise errors.SlotAdvanced(
             f'replication slot "{slot_name}" has confirmed {status.confirmed_flush_lsn}, but only changes up to '
             f"{durable_lsn} are durable here: somebody advanced or re-created it, and the changes between are lost",
-            hint="if state_dir was put back from a backup, move it away, and run: "
+            hint="if state_dir was put back from a backup, and the warehouse was not, move it away, and run: "
             f"{remedies.recover(subscription)}; else {afresh}",
         )
     return status.confirmed_flush_lsn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pgbridge.bridge.catalog.catalog_rows import sync_name
 from pgbridge.bridge.config.tables import BEGINNING_ANEW
 from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.track.spool import SpoolFile, spool_folder
@@ -30,16 +31,20 @@ class LostPrepared:
 
     Attributes:
         changed: The tables that follow the stream, and that they change; all that follow if that is not known.
+        changes_copied: Whether they change tables that the tablesync worker has, or may do so. Another slot of the
+            worker waits for their end.
     """
 
     def __init__(self, subscription: Subscription, known: Manifest | None, state_dir: Path) -> None:
         self._subscription, self._folder = subscription, spool_folder(state_dir, subscription.name)
         prepared = known.prepared(subscription.name) if known is not None else ()
         self._rows = [row for row in prepared if not _has_changes(self._folder / row.file)]
-        rels = known.rels(subscription.name) if known is not None else ()
+        rels = known.rels(subscription.name) if known is not None else []
         following = [rel for rel in rels if rel.state == "r" and rel.waits is None]
+        copied = known.rels(sync_name(subscription.name)) if known is not None else []
         relids = {relid for row in self._rows for relid in row.relids or ()}
-        all_known = all(row.relids is not None for row in self._rows) and relids <= {rel.relid for rel in following}
+        all_known = relids <= {rel.relid for rel in (*rels, *copied)} and None not in {row.relids for row in self._rows}
+        self.changes_copied = not all_known or any(rel.relid in relids for rel in copied)
         self.changed: list[RelRow] = [rel for rel in following if rel.relid in relids or not all_known]
 
     def copies_afresh(self, rel: RelRow) -> bool:

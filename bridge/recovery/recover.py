@@ -38,7 +38,7 @@ from pgbridge.bridge.track.position import Position
 from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -126,6 +126,7 @@ class _Table:
     Attributes:
         beyond: The commits to it that end beyond the origin.
         standing: The last one of this life of the subscription that does not; None if there is none.
+        reverted: The same, before a RESTORE by hand has taken it back; None if none has.
         doubtful: It is local, and had such commits, perhaps undone since: nobody knows whether a flush of them failed.
             Or the server lacks them, and may have written as much when it is asked the next time.
         written_ms: When it was last committed to, in milliseconds since 1970; 0 if there is no table.
@@ -134,6 +135,7 @@ class _Table:
     rel: RelRow
     beyond: Sequence[Commit]
     standing: Commit | None
+    reverted: Commit | None
     doubtful: bool
     written_ms: int
 
@@ -214,12 +216,17 @@ class _Recovery:
             yield f'replication slot "{slot_name}": the stream goes on at {streams[name].origin}'
             if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
                 at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
-                yield f"the Delta tables were last written to at {at:%F %T} UTC"
+                again = f"if they were put back from a backup since, run afterwards: {remedies.resync(name)}"
+                yield f"the Delta tables were last written to at {at:%F %T} UTC; {again}"
         prepared = LostPrepared(self._subscription, known if streams else None, self._catalog.state_dir)
+        if prepared.changes_copied:
+            streams.pop(self._sync, None)
         yield from self._told(known, streams, prepared)
         if dry_run:
             yield "nothing is changed"
             return
+        if not streams:
+            yield from self._drop_sync_slot(known)
         self._make(known, streams, prepared, server, generation)
         yield f"the state is made anew in {self._catalog.state_dir}; start the daemon"
 
@@ -289,10 +296,33 @@ class _Recovery:
         is_local = log_of(place_of(self._spark, rel.path)) is not None
         doubtful = (is_local and history.has_after(since)) or any(missing is not None for missing in lacking)
         commits = history.commits()
-        own = (commit for commit in commits if not commit.part and commit.origin.startswith(family))
-        standing = next((c for c in own if c.position is not None and c.position <= since), None)
+
+        def last(contained: Iterable[Commit]) -> Commit | None:
+            own = (commit for commit in contained if not commit.part and commit.origin.startswith(family))
+            return next((commit for commit in own if commit.position is not None and commit.position <= since), None)
+
+        standing = last(commits)
+        version = -1 if standing is None else standing.version
+        reverted = [commit for contained in history.before_restores(version) if (commit := last(contained))]
+        latest = max(reverted, key=lambda commit: commit.version, default=standing)
         written_ms = max((commit.made_ms for commit in commits if not commit.given_up), default=0)
-        return _Table(rel, beyond, standing, doubtful, written_ms)
+        restored = None if latest is None or latest.version <= version else latest
+        return _Table(rel, beyond, standing, restored, doubtful, written_ms)
+
+    def _drop_sync_slot(self, known: Manifest) -> Iterator[str]:
+        """Drop the tablesync worker's slot, before nobody knows of it; one that is in use is told, and stays."""
+        row = known.subscription(self._sync)
+        status = None if row is None or row.slot_name is None else self._publisher.slot(row.slot_name)
+        if row is None or row.slot_name is None or status is None:
+            return
+        if status.active:
+            drop = remedies.drop_slot(row.slot_name)
+            yield f'replication slot "{row.slot_name}" is in use; when it is not, drop it on the server: {drop}'
+            return
+        conninfo, slot_name = self._subscription.connection, self._subscription.slot_name
+        with ReplicationConnection(conninfo, application_name=recovery_name(slot_name)) as replication:
+            replication.drop_slot(row.slot_name)
+        yield f'dropped replication slot "{row.slot_name}" on the publisher'
 
     def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: LostPrepared) -> Iterator[str]:
         for owner in (self._name, self._sync):
@@ -308,7 +338,9 @@ class _Recovery:
                     beyond = max((Lsn(commit.position or 0) for commit in table.beyond), default=INVALID)
                     undone = "; its changes up to {} are undone, and come again"
                     kept = undone if table.doubtful else ", and has changes up to {}"
-                    yield f"{rel.qualified_name}: goes on" + (kept.format(beyond) if beyond else "")
+                    restored = "was restored by hand; the daemon says what to do"
+                    becomes = "goes on" if table.reverted is None else restored
+                    yield f"{rel.qualified_name}: {becomes}" + (kept.format(beyond) if beyond else "")
 
     def _make(
         self,
@@ -356,10 +388,10 @@ class _Recovery:
             prepared.put_empty()
 
     def _go_on(self, owner: str, stream: _Stream, batch: catalog_rows.BatchIntent) -> None:
-        """Write where a stream is. A table that is put back later to what it had before is found behind by it."""
+        """Write where a stream is. A table that was restored by hand, or is put back later, is found behind by it."""
         rels = self._catalog.rels_by_name(owner)
         for table in stream.tables:
-            if (at := table.standing) is not None:
+            if (at := table.reverted or table.standing) is not None:
                 rel, lsn = rels[table.rel.namespace, table.rel.name], Lsn(at.position or 0)
                 timeline = at.timeline if lsn >= rel.lsn else None  # it joined later, where no commit tells
                 self._catalog.put_rel(owner, replace(rel, position=lsn, timeline=timeline))

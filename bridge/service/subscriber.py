@@ -100,6 +100,7 @@ class SubscriptionWorker(StreamWorker):
             copy_limit=copy_limit,
         )
         self._again = self._look = self._begun = self._repeats = False
+        self._is_current = False  # the state directory: the server and its slot agree with it
         self._seen, self._enabled = (-1, -1), True  # at the catalog's version
         self._maintenance = Maintenance(
             catalog,
@@ -172,8 +173,11 @@ class SubscriptionWorker(StreamWorker):
                 self._status.set_state(ended if self._status.enabled() else "disabled")
 
     def _record_end(self) -> None:
-        """Have the warehouse know what no stream will tell it any more: that the subscription is disabled."""
-        if self._handled is not None or self._status.enabled():
+        """Have the warehouse know what no stream will tell it any more: that the subscription is disabled.
+
+        From a state directory that was put back from a backup it would get what was, in place of what is.
+        """
+        if self._handled is not None or self._status.enabled() or not self._is_current:
             return
         try:
             manifest_table.record(self._spark, self._catalog, self.subscription)
@@ -237,12 +241,13 @@ class SubscriptionWorker(StreamWorker):
         check_shared(self._spark, self.subscription.warehouse)
         if self._handled is None:
             manifest_table.check_owned(self._spark, self._catalog, self.subscription)
-        self._maintenance.recover()  # before a table is copied afresh, which this would revert
         with self._connected() as (publisher, read_published):
             check = ServerCheck(self._context, publisher)
             if self._until_caught_up and self._target_lsn is None:
                 self._target_lsn = publisher.flush_lsn()
             server = check.look()
+            self._is_current = True
+            self._maintenance.recover()  # before a table is copied afresh, which this would revert
             recover(self._context, self._history)
             requests = self._added.requests()  # read first: the published tables must not be older than requests
             published = read_published()

@@ -252,7 +252,7 @@ def test_a_state_that_was_put_back_from_a_backup(lives, private_server):
     life.put_back_state()
     error = life.live()
     assert isinstance(error, SlotAdvanced)
-    assert "if state_dir was put back from a backup, move it away, and run: pgbridge recover" in error.hint
+    assert "if state_dir was put back from a backup, and the warehouse was not, move it away" in error.hint
     with pytest.raises(StateError, match='has the state of "forked"') as caught:
         life.recover()
     assert "move the directory away, and repeat the command" in caught.value.hint
@@ -300,7 +300,9 @@ def test_a_daemon_that_lives_on_cannot_commit_its_batch(delta_lives, private_ser
     end_lsn = life.bridge.catalog.batch(life.name).end_lsn
     life.lose_state()
     written_at = life.recover()[1]
-    assert re.fullmatch(r"the Delta tables were last written to at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", written_at)
+    at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    again = "if they were put back from a backup since, run afterwards: pgbridge resync forked"
+    assert re.fullmatch(f"the Delta tables were last written to at {at}; {again}", written_at)
     before = life.version("a")
     late = CommitStamp(row.batch_app_id, Lsn(end_lsn - 1), end_lsn)
     rows = life.spark.sql("SELECT 999 AS id, 'late' AS v, NULL AS w")

@@ -254,7 +254,6 @@ class Simulation:
         checkpoints = (v for v in self.bridge.lake.checkpoints.get(path, ()) if v <= version and infos[v])
         since = max(checkpoints, default=-1)
         if copies and version >= copies[-1] and not undone and all(infos[since + 1 : version + 1]):
-            self._is_touched = True
             self.bridge.lake.restore(path, version)
 
     def restore_meanwhile(self, number: int) -> None:

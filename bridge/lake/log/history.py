@@ -188,6 +188,15 @@ class History:
         commits = self._walk(self._latest())
         return next((commit.version for commit in commits if commit.position is not None), None)
 
+    def before_restores(self, version: int) -> Iterator[Iterator[Commit]]:
+        """What the table contained before each RESTORE by hand, of those that were read and are later than a version.
+
+        Of each the commits, the latest first, as those of the latest version.
+        """
+        for restore in [commit for commit in self._commits.values() if commit.version > version]:
+            if restore.operation == "RESTORE" and not restore.reverts:
+                yield self._walk(restore.version - 1)
+
     def has_after(self, position: int) -> bool:
         """Whether a batch that ends after a position is among the commits that were read."""
         return any(commit.position is not None and commit.position > position for commit in self._commits.values())

@@ -17,7 +17,7 @@ SHOP = Subscription(name="shop", connection="", publications=("p",), warehouse="
 
 
 class Known:
-    """What a manifest says: a and b follow, c is not copied yet."""
+    """What a manifest says: a and b follow, c is not copied yet, and the tablesync worker has d."""
 
     def __init__(self, *relids):
         self.rows = [PreparedRow("7.1", "g", 7, Lsn(0x20), relids or None)]
@@ -26,9 +26,9 @@ class Known:
         return self.rows if name == "shop" else []
 
     def rels(self, name):
-        states = {"a": "r", "b": "r", "c": "d"}
+        states = {"a": "r", "b": "r", "c": "d", "d": "r"}
         rels = [RelRow("public", t, s, Lsn(0x10), t, relid) for relid, (t, s) in enumerate(states.items(), 1)]
-        return rels if name == "shop" else []
+        return rels[:3] if name == "shop" else rels[3:]
 
 
 def lost(folder, known: Any, subscription=SHOP):
@@ -36,13 +36,21 @@ def lost(folder, known: Any, subscription=SHOP):
 
 
 @pytest.mark.parametrize(
-    ("known", "names"),
-    [(Known(2), ["b"]), (Known(1, 2), ["a", "b"]), (Known(2, 3), ["a", "b"]), (Known(), ["a", "b"]), (None, [])],
-    ids=["one", "both", "of a table that is none of them", "of nobody knows which", "no stream goes on"],
+    ("known", "names", "changes_copied"),
+    [
+        (Known(2), ["b"], False),
+        (Known(1, 2), ["a", "b"], False),
+        (Known(2, 3), ["b"], False),
+        (Known(2, 4), ["b"], True),
+        (Known(2, 5), ["a", "b"], True),
+        (Known(), ["a", "b"], True),
+        (None, [], False),
+    ],
+    ids=["b", "a and b", "one to be copied", "the worker's", "one that is none of them", "unknown ones", "no stream"],
 )
-def test_the_tables_that_they_change(tmp_path, known, names):
+def test_the_tables_that_they_change(tmp_path, known, names, changes_copied):
     made = lost(tmp_path, known)
-    assert [rel.name for rel in made.changed] == names
+    assert ([rel.name for rel in made.changed], made.changes_copied) == (names, changes_copied)
     assert all(made.copies_afresh(rel) for rel in made.changed)
     assert {made.what_becomes_of(rel) for rel in made.changed} <= {
         'copied again, once prepared transactions have ended: "g"'

@@ -15,7 +15,7 @@ ORIGIN, FLUSHED = Lsn(0x100), Lsn(0x300)
 
 def batch(*commits: Commit, rebooted: bool = False, doubtful: bool = False):
     """The batch of a table with these commits beyond the origin."""
-    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, None, doubtful, 0)
+    table = _Table(RelRow("public", "a", "r", Lsn(0x10), "/lake/a"), commits, None, None, doubtful, 0)
     return _Stream(ROW, ORIGIN, 1, [table], 4).batch(FLUSHED, rebooted=rebooted)
 
 

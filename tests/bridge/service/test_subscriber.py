@@ -13,6 +13,7 @@ import pytest
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.config import Subscription
+from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime.errors import ApplyError, ConfigError, PublisherError, TakenOver, counts_in_copy
 from pgbridge.bridge.service.subscriber import SubscriptionWorker
 from pgbridge.protocol.lsn import Lsn
@@ -73,6 +74,32 @@ def test_disable_stops_and_enable_is_needed(publisher, memory_pipeline):
     bridge.catalog.set_enabled(name, enabled=True)
     bridge.catch_up()
     assert ids(bridge) == [1]
+
+
+@pytest.mark.parametrize("is_outdated", [False, True])
+def test_an_outdated_state_does_not_tell_the_warehouse_that_it_is_disabled(
+    publisher, memory_pipeline, monkeypatch, is_outdated
+):
+    """A recovery would take what was for what is: which tables wait, and what is prepared."""
+    publisher.execute(SETUP)
+    bridge = memory_pipeline(workers__retry_max_s=1)
+    bridge.catch_up()
+    name = bridge.subscription.name
+    told = list[bool]()
+    if is_outdated:
+        slot_name = bridge.subscription.slot_name
+        publisher.execute("INSERT INTO t VALUES (1, 'a')")
+        publisher.query(f"SELECT pg_replication_slot_advance('{slot_name}', pg_current_wal_lsn())")
+    monkeypatch.setattr(
+        manifest_table, "record", lambda _, catalog, __: told.append(catalog.subscription(name).enabled)
+    )
+    worker = bridge.worker(until_caught_up=False)
+    worker.thread.start()
+    wait_until(lambda: is_outdated == (bridge.catalog.last_error(name) is not None) and bool(told) != is_outdated)
+    bridge.catalog.set_enabled(name, enabled=False)
+    worker.thread.join(30)
+    assert not worker.thread.is_alive()
+    assert (False in told) != is_outdated
 
 
 def test_the_connection_is_lost(publisher, memory_pipeline):
