@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pgbridge.bridge.evolution.tracker import DefinitionTracker
     from pgbridge.bridge.publication.tables import PrimaryKey
     from pgbridge.protocol.lsn import Lsn
-    from pgbridge.protocol.stream.transactions import Item, Transaction
+    from pgbridge.protocol.stream.transactions import Event, Item, Transaction
     from pgbridge.protocol.values.types import ColumnType
 
 
@@ -167,8 +167,9 @@ class Batcher:
                     batch.with_messages.append(transaction)
                 continue
             known = isinstance(message, Relation) and self._definitions.relations.find(message.relation_id) is not None
-            # outside of streams, pgoutput announces a relation again only if something about the table has changed
-            changed = known and message not in transaction.relations and not transaction.in_stream
+            # outside of streams, pgoutput announces a relation again only if something about the table has changed,
+            # though it may look as before
+            changed = known and not transaction.in_stream and not _is_carried(message, transaction)
             if isinstance(message, Relation) and not changed and not self._definitions.relations.differs(message):
                 if transaction.in_stream:  # it may have changed, and look as before
                     decoder.decode(begin, position)
@@ -238,6 +239,12 @@ class Batcher:
             else:
                 collector.truncate()
         return emptied
+
+
+def _is_carried(message: Event, transaction: Transaction) -> bool:
+    """Whether a definition was announced before: a transaction carries it, and it looks like what it announces."""
+    carried = any(message is relation for relation in transaction.relations)
+    return carried and isinstance(message, Relation) and message.relation_id not in transaction.unseen
 
 
 def _announced_again(block: DecodeBlock, event: int, changed: bool) -> bool:

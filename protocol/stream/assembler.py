@@ -82,6 +82,8 @@ class TransactionAssembler:
         # The server has announced these relations' definitions, but the transactions handed over so far, taken in
         # order, may tell another one: the next transaction carries the right one.
         self._unsettled: set[int] = set()
+        # Those of them that were announced in a transaction that is prepared. What ends meanwhile may be older.
+        self._unseen: set[int] = set()
         # By xid: relations announced in transactions that are streamed or being prepared.
         self._announced: dict[int, set[int]] = {}
         self._take: dict[type, Callable[..., Transaction | None]] = {
@@ -173,7 +175,8 @@ class TransactionAssembler:
     # --- transactions that come whole ---------------------------------------------------------------------------------
 
     def _begin(self, begin: m.Begin) -> None:
-        self.open = Transaction(begin.xid, begin.final_lsn, begin.commit_time_us)
+        self.open = Transaction(begin.xid, begin.final_lsn, begin.commit_time_us, unseen=frozenset(self._unseen))
+        self._unseen.clear()
         self._settle(self.open)  # by what holds now: it may announce others itself, between its rows
 
     def _commit(self, commit: m.Commit) -> Transaction:
@@ -202,7 +205,9 @@ class TransactionAssembler:
             raise UnexpectedMessage("Prepare", self.state.value, f"it has {ends}, Begin Prepare had {began}")
         self.open = None
         # From now on the server relies on the definitions that it announced in this transaction.
-        self._unsettled.update(self._announced.pop(transaction.xid, ()))
+        announced = self._announced.pop(transaction.xid, set())
+        self._unsettled |= announced
+        self._unseen |= announced
         return self._keep(transaction, prepare)
 
     # --- streamed transactions ----------------------------------------------------------------------------------------
@@ -331,3 +336,4 @@ class TransactionAssembler:
             settled = tuple(relation for relation in known if relation is not None)
             transaction.relations = settled + transaction.relations
             self._unsettled.clear()
+            self._unsettled |= self._unseen

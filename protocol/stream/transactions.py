@@ -66,6 +66,7 @@ class Transaction:
         events: Relation, Truncate and logical messages, each with its position among `rows`.
         origin_name: The origin from which the server replicated it; None if it began on the server.
         relations: Definitions in force at its first change that earlier transactions did not announce.
+        unseen: Which of them, by OID, only a transaction has announced that was prepared, and had not ended.
         in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
         aborted: xids of its subtransactions that were rolled back: their changes are void.
         gid: The global identifier of a prepared transaction.
@@ -82,6 +83,7 @@ class Transaction:
     events: Events = field(default_factory=list)
     origin_name: str | None = None
     relations: tuple[Relation, ...] = ()
+    unseen: frozenset[int] = frozenset()
     in_stream: bool = False
     aborted: set[int] = field(default_factory=set)
     gid: str | None = None

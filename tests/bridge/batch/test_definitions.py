@@ -16,10 +16,14 @@ from pgbridge.bridge.evolution.tracker import DefinitionTracker
 from pgbridge.bridge.publication.tables import Attribute, PrimaryKey
 from pgbridge.bridge.runtime.errors import ApplyError, NeedsResync
 from pgbridge.bridge.targets.target import Target, target_field, variant_field
+from pgbridge.protocol.bulk.message_array import MessageArray
+from pgbridge.protocol.codec import messages as m
 from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update
 from pgbridge.protocol.lsn import INVALID, Lsn
+from pgbridge.protocol.stream.assembler import TransactionAssembler
 from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import INT4, LOG, NULL, TEXT, T, batcher, insert, subscribed, text, transaction
+from tests.protocol.made_stream import wrapped
 
 WIDER = Relation(1, "public", "t", "d", (*T.columns, Column("c", INT4, -1, is_key=False)))
 
@@ -262,3 +266,62 @@ def test_under_full_a_primary_key_counts_once_it_is_settled():
         formed.append(table.key)
     assert formed == [(), (0,), (0,), (0,)]
     assert asked == [(1, 100), (1, 101), (1, 103)]
+
+
+NEW = Update(1, (text(1), text("new")))
+
+
+def whole(lsn, *changes):
+    """A transaction."""
+    return m.Begin(Lsn(lsn), 0, lsn), *changes, m.Commit(0, Lsn(lsn), Lsn(lsn + 8), 0)
+
+
+def prepared(lsn, *changes):
+    """One that is prepared, and has not ended."""
+    prepare = m.Prepare(0, Lsn(lsn), Lsn(lsn + 8), 0, lsn, f"g{lsn}")
+    return m.BeginPrepare(Lsn(lsn), Lsn(lsn + 8), 0, lsn, f"g{lsn}"), *changes, prepare
+
+
+def committed(lsn, of):
+    """COMMIT PREPARED."""
+    return m.CommitPrepared(0, Lsn(lsn), Lsn(lsn + 8), 0, of, f"g{of}")
+
+
+ROLLED_BACK = m.RollbackPrepared(0, Lsn(208), Lsn(258), 0, 0, 200, "g200")
+STREAMED = (
+    *(m.StreamStart(150, first_segment=True), replace(T, xid=150), replace(insert(2, "b"), xid=150), m.StreamStop()),
+    m.StreamCommit(150, 0, Lsn(150), Lsn(158), 0),
+)
+ANNOUNCED_IN = {
+    "a transaction": ((), whole(200, T, NEW)),
+    "one after a streamed one": (STREAMED, whole(200, T, NEW)),
+    "one that is prepared": ((), (*prepared(200, T, NEW), committed(300, 200))),
+    "one that is prepared and rolled back": ((), (*prepared(200, T, NEW), ROLLED_BACK, *whole(300, NEW))),
+    "one that is still prepared": ((), (*prepared(200, T, insert(3, "c")), *whole(300, NEW))),
+    "one that is still prepared when an older one ends": (
+        prepared(150, insert(2, "b")),
+        (*prepared(200, T, insert(3, "c")), committed(250, 150), *whole(300, NEW)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), ANNOUNCED_IN.values(), ids=ANNOUNCED_IN)
+def test_a_definition_that_looks_as_before_is_followed_wherever_it_is_announced(before, after):
+    """Its table has dropped the last column, and has got another one of the same name and type."""
+    attributes = [replace(ID, settled=True), replace(NOTE, settled=True)]
+    tracker = DefinitionTracker(
+        "shop",
+        known={1: (ColumnRow(1, "id", INT4, -1), ColumnRow(2, "note", TEXT, -1))},
+        attributes=lambda *_: attributes,
+        types=lambda wanted: [resolve(*item) for item in wanted],
+    )
+    bridge, assembler = batcher(subscribed(T), tracker=tracker), TransactionAssembler()
+
+    def sent(*messages):
+        return list(assembler.take(MessageArray.of([wrapped(message) for message in messages])))
+
+    bridge.form(sent(*whole(100, T, insert(1, "a")), *before), Lsn(50))
+    attributes[1:] = [Attribute(2, None, 0, -1, settled=True), Attribute(3, "note", TEXT, -1, settled=True)]
+    (table,) = bridge.form(sent(*after), Lsn(158)).tables
+    assert [type(alteration) for alteration in table.alterations] == [RenameColumn, AddColumn]
+    assert table.changes["new_1"].to_pylist()[-1] == "new"
