@@ -246,8 +246,9 @@ class BlockDecoder:
             olds, positions = range(len(columns)), self.positions.of_rows(rows)
         changes = projection.as_changes(table, seq, olds, kept, positions)
         if operations is not None:
-            changes, lost = row_filters.with_new_operations(changes, operations)
-            collector.lost += lost
+            changes = row_filters.with_new_operations(changes, operations)
+        changes, lost = row_filters.with_lost_values(changes)
+        collector.lost += lost
         with self._values_held(rows, name, {kept_columns[k].name for k in kept_key}):
             changes = row_filters.judged(changes, kept_columns, kept_key, self._unrepresentable)
         with self._errors_at(first, name):

@@ -282,32 +282,42 @@ def beyond_spark(table: pa.Table, types: Sequence[ColumnType], filtered: Collect
     return marked
 
 
-def with_new_operations(changes: pa.Table, operations: Bytes) -> tuple[pa.Table, int]:
-    """Give changes the operations that they have after filtering.
-
-    Args:
-        changes: As `TableChanges.changes`, with the operations that were sent, and with unchanged values resolved.
-
-    Returns:
-        The changes; and in how many rows a value is NULL that the stream does not carry, because an UPDATE became an
-        INSERT.
-    """
+def with_new_operations(changes: pa.Table, operations: Bytes) -> pa.Table:
+    """Give changes, as `TableChanges.changes`, the operations that they have after filtering."""
     sent = changes["op"].to_numpy()
     if np.array_equal(sent, operations):
-        return changes, 0
-    inserted = (sent == UPDATE) & (operations == INSERT)
+        return changes
     at = changes.column_names.index("op")
     changed = changes.set_column(at, "op", pa.array(operations.astype(np.int16)))
-    lost = np.zeros(len(inserted), np.bool_)
-    for name in changes.column_names:
-        if name.startswith("unchanged_"):
-            marks = pc.fill_null(changes[name], fill_value=False).to_numpy()
-            lost |= inserted & marks
-            changed = changed.set_column(changed.column_names.index(name), name, pa.array(marks & ~inserted))
+    inserted = (sent == UPDATE) & (operations == INSERT)
     if inserted.any():
         old = np.where(inserted, NO_OLD, changes["old"].to_numpy()).astype(np.int16)
         changed = changed.set_column(changed.column_names.index("old"), "old", pa.array(old))
-    return changed, int(lost.sum())
+    return changed
+
+
+def with_lost_values(changes: pa.Table) -> tuple[pa.Table, int]:
+    """Have no value of an INSERT unchanged: what the stream does not carry is NULL, as in `slot_store_data`.
+
+    A row filter makes an UPDATE an INSERT, the server's own one (`pgoutput_row_filter`) or one that is computed here.
+
+    Args:
+        changes: As `TableChanges.changes`, with the operations after filtering, and with unchanged values resolved.
+
+    Returns:
+        The changes; and in how many rows there is such a value.
+    """
+    marked = [name for name in changes.column_names if name.startswith("unchanged_")]
+    if not marked:
+        return changes, 0
+    inserted = changes["op"].to_numpy() == INSERT
+    lost = np.zeros(len(inserted), np.bool_)
+    for name in marked:
+        marks = pc.fill_null(changes[name], fill_value=False).to_numpy()
+        if (inserted & marks).any():
+            lost |= inserted & marks
+            changes = changes.set_column(changes.column_names.index(name), name, pa.array(marks & ~inserted))
+    return changes, int(lost.sum())
 
 
 MARKS: Final = {"new": "unheld", "old": "oldunheld"}

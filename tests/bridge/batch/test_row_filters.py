@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from pgbridge.bridge.batch.routes import Subscribed
-from pgbridge.bridge.batch.row_filters import RowFilters, ServerFilters, beyond_spark, with_new_operations
+from pgbridge.bridge.batch.row_filters import (
+    RowFilters,
+    ServerFilters,
+    beyond_spark,
+    with_lost_values,
+    with_new_operations,
+)
 from pgbridge.bridge.effects.events import DELETE, INSERT, KEY_TUPLE, NO_OLD, OLD_TUPLE, UPDATE
 from pgbridge.bridge.rowfilter.server_filter import ServerFilter, VerdictError
 from pgbridge.bridge.runtime.errors import ApplyError
@@ -22,7 +28,7 @@ from pgbridge.protocol.codec.pgoutput import encode
 from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.values.types import resolve
 from pgbridge.protocol.values.value_array import show
-from tests.bridge.batch.streamed import PythonVerdicts, batcher, transaction
+from tests.bridge.batch.streamed import NULL, UNCHANGED, PythonVerdicts, T, batcher, subscribed, text, transaction
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,6 @@ def test_the_columns_of_all_actions_filters(filters, columns):
 
 
 RELATION = Relation(1, "public", "t", "f", (Column("id", 23, -1, True), Column("note", 25, -1, False)))
-UNCHANGED = Value(ValueKind.UNCHANGED_TOAST)
 
 
 def test_rows_that_spark_has_no_equal_of():
@@ -291,6 +296,15 @@ def test_an_error_of_a_filter_names_its_transaction():
     assert (context.finish_lsn, context.xid, context.command, context.relation) == (Lsn(200), 200, "INSERT", "public.t")
 
 
+def test_a_row_that_comes_into_the_servers_filter_again_keeps_no_value():
+    """The publisher sends INSERT with an unchanged TOAST value, and no old row: to its subscriber it is NULL."""
+    deleted, inserted = Delete(1, key_tuple=(text(1), NULL)), Insert(1, (text(1), UNCHANGED))
+    (table,) = batcher(subscribed(T)).form([transaction(100, T, deleted, inserted)], Lsn(50)).tables
+    assert table.lost == 1
+    effect = table.net_effect().table
+    assert (effect["unchanged_1"].to_pylist(), effect["new_1"].to_pylist()) == ([False], [None])
+
+
 def test_changes_with_their_new_operations():
     changes = pa.table(
         {
@@ -301,7 +315,7 @@ def test_changes_with_their_new_operations():
             "unchanged_1": [True, True, False, True],
         }
     )
-    found, lost = with_new_operations(changes, np.array([INSERT, DELETE, INSERT, UPDATE], np.uint8))
+    found, lost = with_lost_values(with_new_operations(changes, np.array([INSERT, DELETE, INSERT, UPDATE], np.uint8)))
     assert lost == 1
     assert found["op"].to_pylist() == [INSERT, DELETE, INSERT, UPDATE]
     assert found["old"].to_pylist() == [NO_OLD, KEY_TUPLE, NO_OLD, NO_OLD]

@@ -37,6 +37,24 @@ def test_values_that_have_no_binary_reader_make_the_stream_textual(publisher, me
     assert sorted(tuple(row.values()) for row in bridge.rows("t")) == texts
 
 
+def test_a_row_that_leaves_the_servers_row_filter_and_comes_back_within_a_batch(publisher, memory_pipeline):
+    """Its unchanged TOAST value is not sent: PostgreSQL's subscriber stores NULL, in one batch or in two."""
+    publisher.execute(
+        "CREATE TABLE t (id int, flag int, body text, PRIMARY KEY (id, flag)); ALTER TABLE t ALTER body SET STORAGE "
+        "EXTERNAL; INSERT INTO t VALUES (7, 1, repeat('A', 3000)); CREATE PUBLICATION pub FOR TABLE t WHERE (flag = 1)"
+    )
+    bridge = memory_pipeline()
+    bridge.catch_up()
+    publisher.execute(
+        "UPDATE t SET flag = 0 WHERE id = 7; UPDATE t SET body = repeat('B', 3000) WHERE id = 7;"
+        "UPDATE t SET flag = 1 WHERE id = 7"
+    )
+    with capture_logs() as events:
+        bridge.catch_up()
+    assert bridge.rows("t") == [{"id": 7, "flag": 1, "body": None}]
+    assert [event["rows"] for event in events if "unchanged TOAST values" in event["event"]] == [1]
+
+
 BEFORE = """
 CREATE TABLE toast (id int PRIMARY KEY, value text, n int); ALTER TABLE toast ALTER value SET STORAGE EXTERNAL;
 INSERT INTO toast SELECT g, repeat(g::text, 3000), 0 FROM generate_series(1, 4) g;
