@@ -178,10 +178,10 @@ def foreign_slot(slot_name: str, subscription: str | None) -> errors.PublisherEr
     Args:
         subscription: Its name; None if it has no warehouse.
     """
-    lost = f"if the state was lost, run: {remedies.recover(owner_of(subscription))}; else " if subscription else ""
+    recover = f"if the state was lost, run: {remedies.recover(owner_of(subscription))}; else " if subscription else ""
     return errors.PublisherError(
         f'replication slot "{slot_name}" already exists on the publisher, and this state directory did not create it',
-        hint=f"{lost}choose another slot_name (in Python: another name), or set create_slot = false to use it from "
+        hint=f"{recover}choose another slot_name (in Python: another name), or set create_slot = false to use it from "
         "where it stands; only if no other state directory and no program streams from it, drop it on the server: "
         f"{remedies.drop_slot(slot_name)}",
     )

@@ -6,7 +6,8 @@ partition were detached, later ranges would lack its rows. An ACCESS SHARE lock 
 wait, as they wait for pg_dump.
 
 Such a command may have come before the lock, but after the snapshot. Most of them make the rows anew: to the snapshot
-the table is empty then, and the stream has no changes of its rows ("MVCC Caveats" in PostgreSQL's documentation).
+the table is empty then, and the stream has no changes of its rows ("MVCC Caveats" in PostgreSQL's documentation). Or
+another table has the name, by which a table is read; or a partition was attached, and the stream lacks its rows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import psycopg
 from pgbridge import sql
 from pgbridge.bridge.evolution.tracker import copied_columns
 from pgbridge.bridge.receive.connection import connect, dictionaries, read_rows, translated
+from pgbridge.bridge.receive.publisher import quoted_table
 from pgbridge.bridge.runtime.errors import PublisherError, SyncError, TableAltered
 from pgbridge.bridge.runtime.threads import Closing
 from pgbridge.protocol.bulk.copy import copy_expression
@@ -89,17 +91,20 @@ def block_ranges(blocks: Sequence[int], block_bytes: int) -> list[BlockRange]:
 
 
 def select_statement(table: PublishedTable, expressions: Sequence[str] | None = None) -> str:
-    """Return `SELECT … FROM …` for a published table's columns, or for expressions; without a WHERE clause.
+    """Return `SELECT … FROM …` for a published table's columns, or for expressions; without a WHERE clause."""
+    if expressions is None:
+        expressions = [psycopg.sql.Identifier(column.name).as_string() for column in table.columns]
+    return f"SELECT {', '.join(expressions)}{from_clause(table)}"
+
+
+def from_clause(table: PublishedTable) -> str:
+    """Return ` FROM …` for a published table.
 
     It has ONLY, because children of an inheritance parent are published as tables of their own; but not for a
     partitioned table, whose rows are all in its partitions (`fetch_remote_table_info`, tablesync.c).
     """
-    if expressions is None:
-        expressions = [psycopg.sql.Identifier(column.name).as_string() for column in table.columns]
     only = "" if table.relkind == "p" else "ONLY "
-    return (
-        f"SELECT {', '.join(expressions)} FROM {only}{psycopg.sql.Identifier(table.namespace, table.name).as_string()}"
-    )
+    return f" FROM {only}{psycopg.sql.Identifier(table.namespace, table.name).as_string()}"
 
 
 def where_clause(row_filters: Sequence[str], *further: str) -> str:
@@ -170,6 +175,8 @@ class TableLock(Closing):
         snapshot: The exported snapshot under which the table will be read; None if it is younger than the lock.
         stopping: Whether to give up while another session's lock is in the way.
         patience_s: How long to wait for such a lock, in seconds; None for ever.
+        tell: Called with the error after the patience, to wait on, and again each time that the wait has doubled; None
+            to raise it.
 
     Attributes:
         ranges: The table's block ranges: one for each COPY.
@@ -193,6 +200,7 @@ class TableLock(Closing):
         application_name: str,
         stopping: Callable[[], bool] = lambda: False,
         patience_s: float | None = None,
+        tell: Callable[[PublisherError], None] | None = None,
     ) -> None:
         self._snapshot = snapshot
         begun_s = time.monotonic()
@@ -202,7 +210,8 @@ class TableLock(Closing):
             while plan is None:
                 _raise_if(stopping(), table)
                 if patience_s is not None and time.monotonic() - begun_s >= patience_s:
-                    self._raise_locked(table)
+                    self._tell_of_holders(table, tell)
+                    patience_s = 2 * (time.monotonic() - begun_s)
                 plan = self._lock(table)
             _raise_if_rewritten(snapshot is not None and rows_made_anew(self._connection, table), table)
             sizes = list(dictionaries(self._connection.execute(sql.load("copy_sizes"), {"relid": table.relid})))
@@ -241,16 +250,19 @@ class TableLock(Closing):
         plan: dict[str, Any] = explained[0]["Plan"]
         return plan
 
-    def _raise_locked(self, table: PublishedTable) -> None:
-        """Raise the error for a table that others have locked."""
+    def _tell_of_holders(self, table: PublishedTable, tell: Callable[[PublisherError], None] | None) -> None:
+        """Tell of, or raise, the error for a table that others have locked."""
         holders = read_rows(self._connection, "lock_holders", {"relid": table.relid})
         processes = ", ".join(_holder(holder) for holder in holders) or "another session"
         pids = [holder["name"] for holder in holders if holder["name"] is not None]
-        raise PublisherError(
+        locked = PublisherError(
             f'table "{table.qualified_name}" cannot be copied: it is locked by {processes}',
             hint=f"end that transaction, on the server: SELECT pg_terminate_backend({pids[0]});" if pids else "",
             retry=True,
         )
+        if tell is None:
+            raise locked
+        tell(locked)
 
     @property
     def rows_per_file(self) -> int:
@@ -283,10 +295,12 @@ def rows_made_anew(connection: psycopg.Connection[Any], table: PublishedTable) -
     VACUUM FULL, CLUSTER and SET TABLESPACE keep the transactions that made the rows. Whatever makes them anew leaves
     none to the snapshot. So a row at the table's beginning tells the ones from the others; a table without such a row,
     a partitioned one, and one that the role may read in part only, is taken to be made anew: another snapshot does it.
+    So is one that was renamed: what is locked, and would be read, is the table that has its name.
     """
-    ((rewritten, readable),) = connection.execute(sql.load("rewritten"), {"relid": table.relid})
-    if not rewritten or not readable:
-        return bool(rewritten)
+    asked = {"relid": table.relid, "name": quoted_table(table.namespace, table.name)}
+    ((rewritten, readable, renamed),) = connection.execute(sql.load("rewritten"), asked)
+    if renamed or not rewritten or not readable:
+        return bool(renamed or rewritten)
     beginning = where_clause([], BlockRange(0, _FIRST_BLOCKS).condition)
     ((kept,),) = connection.execute(f"SELECT EXISTS ({select_statement(table, ['1'])}{beginning})".encode())
     return not kept

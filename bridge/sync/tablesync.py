@@ -37,8 +37,9 @@ from pgbridge.bridge.lake.shared_folder import SharedFolders
 from pgbridge.bridge.lake.table import WAYS_BACK, asked, read_target_schema, schema_of
 from pgbridge.bridge.lake.table_position import TablePosition, check_committed
 from pgbridge.bridge.lake.writes import write_checkpoint
-from pgbridge.bridge.publication.catalog_picture import CatalogPicture, parse
+from pgbridge.bridge.publication.catalog_picture import CatalogPicture, TablePicture, parse
 from pgbridge.bridge.publication.published_table import PublishedTable, check_shape, not_masked, unsupported_table
+from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, faults, remedies
 from pgbridge.bridge.runtime.warehouse import NO_LAYOUT
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from pgbridge.bridge.apply.context import Context
     from pgbridge.bridge.catalog.catalog_rows import ColumnRow
     from pgbridge.bridge.publication.shape import Shape
-    from pgbridge.bridge.receive.publisher import Publisher
     from pgbridge.bridge.receive.slot import Snapshot
     from pgbridge.bridge.track.position import ServerHistory
 
@@ -85,6 +85,36 @@ _LOCK_PATIENCE_S = 60.0
 
 _LOOKS_AT_ONCE = 8
 """Delta tables that are looked at when a stream begins: each look mostly waits for the storage, or for a Spark job."""
+
+
+class _FirstLook:
+    """The catalog's facts with which the tables of a copy are compared later: as of the snapshot, or soon after it.
+
+    A look gives up while somebody locks one of the tables: none waits for another one's lock. Then there is one more
+    before the rows of each table are read; without any, what happens while they are read would count as copied.
+    """
+
+    def __init__(self, context: Context, wanted: Mapping[tuple[str, str], int]) -> None:
+        self._context, self._wanted = context, wanted
+        self._picture: CatalogPicture | None = None
+
+    def take(self, publisher: Publisher) -> None:
+        """Look, unless somebody locks one of the tables."""
+        try:
+            text = publisher.picture(self._context.subscription.publications, self._wanted)[1]
+        except errors.PublisherError as error:
+            self._context.log.info("what is published is looked at when a table is copied", reason=error.message)
+        else:
+            self._picture = parse(text or "")
+
+    def at(self, relid: int) -> TablePicture | None:
+        """The facts about a table; None if there are none, or none yet."""
+        if self._picture is None:
+            subscription = self._context.subscription
+            # by itself: a transaction would have the statements of the other copies in it
+            with Publisher(subscription.connection, application_name=f"{subscription.name}_sync") as publisher:
+                self.take(publisher)
+        return None if self._picture is None else self._picture.table(relid)
 
 
 class TableSync:
@@ -205,9 +235,11 @@ class TableSync:
         ):
             rels = {key: rel for key, rel in self._catalog.rels_by_name(name).items() if self.needs_copy(rel)}
             wanted = {key: tables[key].relid for key in rels if key in tables}
-            picture = self._picture(publisher, wanted) if wanted else None
+            look = _FirstLook(self._context, wanted)
+            if wanted:
+                look.take(publisher)
             copies = {
-                key: pool.submit(self._copy_in_turn, rels[key], tables[key], publisher, snapshot, monitor, picture)
+                key: pool.submit(self._copy_in_turn, rels[key], tables[key], publisher, snapshot, monitor, look)
                 for key in wanted
             }
         failures: dict[tuple[str, str], errors.BridgeError] = {}
@@ -227,17 +259,6 @@ class TableSync:
                     self._log.error("table copy failed", relation=".".join(key), error=str(error))
         return failures
 
-    def _picture(self, publisher: Publisher, wanted: Mapping[tuple[str, str], int]) -> CatalogPicture | None:
-        """The catalog's facts as of the snapshot, or a moment later; None while somebody locks one of the tables.
-
-        Then the next look has them: no table waits for another one's lock.
-        """
-        try:
-            return parse(publisher.picture(self._subscription.publications, wanted)[1] or "")
-        except errors.PublisherError as error:
-            self._log.info("what is published is looked at after the copies", reason=error.message)
-            return None
-
     def _copy_in_turn(
         self,
         rel: RelRow,
@@ -245,7 +266,7 @@ class TableSync:
         publisher: Publisher,
         snapshot: Snapshot,
         monitor: CopyMonitor,
-        picture: CatalogPicture | None,
+        look: _FirstLook,
     ) -> None:
         work = Work(self._subscription.name, "copy", rel.qualified_name)
         with (
@@ -255,16 +276,21 @@ class TableSync:
             ),
         ):
             started_s = time.monotonic()
-            self._copy_table(rel, table, publisher, snapshot, monitor)
+            now = self._copy_table(rel, table, publisher, snapshot, monitor, look)
             worth_recording = time.monotonic() - started_s > _WORTH_RECORDING_S
-        now = None if picture is None else picture.table(table.relid)
         followed.copied(self._catalog, owner_of(self._subscription.name), (rel.namespace, rel.name), now)
         if worth_recording:
             self.record()
 
     def _copy_table(
-        self, rel: RelRow, table: PublishedTable, publisher: Publisher, snapshot: Snapshot, monitor: CopyMonitor
-    ) -> None:
+        self,
+        rel: RelRow,
+        table: PublishedTable,
+        publisher: Publisher,
+        snapshot: Snapshot,
+        monitor: CopyMonitor,
+        look: _FirstLook,
+    ) -> TablePicture | None:
         if snapshot.name is None:
             raise errors.PublisherError("a copy needs an exported snapshot")
         self._check_stopping(rel)
@@ -303,8 +329,10 @@ class TableSync:
             *(conninfo, table, snapshot.name),
             application_name=f"{name}_sync",
             stopping=waiting,
-            patience_s=None if self._is_partly_read(rel) else _LOCK_PATIENCE_S,
+            patience_s=_LOCK_PATIENCE_S,
+            tell=partial(self._tell_of_lock, rel) if self._is_partly_read(rel) else None,
         ) as lock:
+            now = look.at(table.relid)
             known_columns = self._columns(table, publisher, shape, target if again else None)
             spec = copy_spec(
                 table,
@@ -337,6 +365,7 @@ class TableSync:
         self._log.info(
             "table copy finished", relation=rel.qualified_name, seconds=round(time.monotonic() - started_s, 1)
         )
+        return now
 
     def _shape_of(self, rel: RelRow, table: PublishedTable) -> Shape:
         """The shape that a copy gives a table's rows; a mask's name that is of no column is an error, or is told."""
@@ -367,6 +396,14 @@ class TableSync:
         """Whether ranges of a table are here, which another worker would read again."""
         known = copied_ranges.read(self._catalog, self._subscription.name, (rel.namespace, rel.name))
         return known is not None and any(each.lsn is not None for each in known.ranges)
+
+    def _tell_of_lock(self, rel: RelRow, locked: errors.PublisherError) -> None:
+        self._log.warning(
+            "a table that was read in part is locked, and the stream begins once it is copied",
+            relation=rel.qualified_name,
+            reason=locked.message,
+            hint=locked.hint,
+        )
 
     def _check_stopping(self, rel: RelRow) -> None:
         if self._stopping():

@@ -19,6 +19,7 @@ ARGUMENTS = {
     "key_column": "oid",
     "oids": [20],
     "known": "",
+    "name": "pg_catalog.pg_class",
     "names": ["wal_level"],
     "namespaces": ["pg_catalog"],
     "operators": [1327],

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from pgbridge.bridge.apply.context import Context
-from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog import copied_ranges, followed, refresh
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import RelRow
+from pgbridge.bridge.catalog.copied_ranges import CopiedRange, RangedCopy
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.lake import table as delta_table
 from pgbridge.bridge.lake.writes import overwrite_rows
@@ -31,6 +33,7 @@ from pgbridge.bridge.sync.tablesync import TableSync
 from pgbridge.protocol.lsn import Lsn
 from tests.bridge.lake.lost_entries import lose_entries
 from tests.bridge.skipped.kept import NO_SPARK
+from tests.bridge.subscribed import wait_until
 from tests.oracle.delta import differences
 from tests.oracle.native import NativeSubscriber
 
@@ -392,3 +395,94 @@ def test_a_table_that_is_rewritten_between_snapshot_and_copy(publisher, memory_p
     ]
     row = bridge.catalog.subscription(bridge.subscription.name)
     assert (row.enabled, row.sync_error_count) == (True, 0), "it is nobody's error"
+
+
+def test_a_table_whose_name_another_one_takes_before_its_copy(publisher, memory_pipeline, monkeypatch):
+    """A copy reads by name, and to the snapshot the other table is empty: it is copied under another snapshot."""
+    publisher.execute("CREATE TABLE log (id int PRIMARY KEY); INSERT INTO log VALUES (1)")
+    publisher.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    bridge = memory_pipeline(workers__retry_max_s=0.1)
+    rotate = [
+        "ALTER TABLE log RENAME TO before; CREATE TABLE log (LIKE before INCLUDING ALL); INSERT INTO log VALUES (2)"
+    ]
+
+    class Lock(TableLock):
+        def __init__(self, *arguments, **options):
+            if rotate:
+                publisher.execute(rotate.pop())
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(tablesync, "TableLock", Lock)
+    bridge.catch_up()
+    assert ids(bridge, "log") == [2]
+    publisher.execute("INSERT INTO log VALUES (3)")
+    bridge.catch_up()
+    assert ids(bridge, "log") == [2, 3]
+    (seen,) = followed.seen(bridge.catalog, bridge.subscription.name)
+    assert (seen.difference.kind, seen.difference.relation) == ("not_followed", ("public", "before"))
+
+
+PARTLY_READ = RangedCopy("id", "before", (CopiedRange(0, None, "2", Lsn(1)), CopiedRange(1, "2", None)))
+
+
+def test_who_locks_a_table_that_was_read_in_part_is_told(publisher, memory_pipeline, monkeypatch):
+    """Its copy waits on, because another one, beside the stream, would read all ranges again."""
+    publisher.execute(SETUP)
+    bridge = memory_pipeline()
+    name, table = bridge.subscription.name, ("public", "t")
+    monkeypatch.setattr(tablesync, "_LOCK_PATIENCE_S", 0.2)
+
+    def reached(point):
+        if point == "slot_created":
+            copied_ranges.begin(bridge.catalog, name, table, PARTLY_READ)
+            lock.execute("BEGIN; LOCK TABLE t")
+
+    def told():
+        return [event for event in events if event["event"].startswith("a table that was read in part is locked")]
+
+    monkeypatch.setattr(faults, "_action", reached)
+    with publisher.connect() as lock, capture_logs() as events:
+        process = f"process {lock.info.backend_pid} ("
+        worker = bridge.worker()
+        worker.thread.start()
+        try:
+            wait_until(lambda: len(told()) == 2)
+            kept = copied_ranges.read(bridge.catalog, name, table)
+        finally:
+            lock.execute("COMMIT")
+            worker.thread.join(60)
+    assert worker.error is None
+    assert kept == PARTLY_READ
+    assert all(event["log_level"] == "warning" and process in event["reason"] for event in told())
+    assert ids(bridge) == [1, 2, 3]
+
+
+def test_a_partition_that_is_attached_while_its_root_is_copied_is_told(publisher, memory_pipeline, monkeypatch):
+    """Also if nobody could look at the catalog when the copies began, because of a lock."""
+    publisher.execute(REWRITTEN.format(**WAYS["root"]))
+    publisher.execute("CREATE TABLE late (id int PRIMARY KEY, cents int)")
+    bridge = memory_pipeline()
+    attach = ["INSERT INTO late VALUES (20000, 1)", "ALTER TABLE prices ATTACH PARTITION late DEFAULT"]
+
+    def reached(point):
+        if point == "slot_created":
+            lock.execute("BEGIN; LOCK TABLE prices")
+
+    class Lock(TableLock):
+        def __init__(self, *arguments, **options):
+            lock.execute("COMMIT")
+            super().__init__(*arguments, **options)
+
+        def check(self):
+            super().check()
+            while attach:
+                publisher.execute(attach.pop(0))
+
+    monkeypatch.setattr(faults, "_action", reached)
+    monkeypatch.setattr(tablesync, "TableLock", Lock)
+    with publisher.connect() as lock:
+        bridge.catch_up()
+    assert attach == []
+    bridge.catch_up()
+    (seen,) = followed.seen(bridge.catalog, bridge.subscription.name)
+    assert (seen.difference.kind, seen.difference.subject) == ("attached", "public.late")
