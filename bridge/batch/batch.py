@@ -222,6 +222,11 @@ class TableChanges:
         return inserts_only(self.changes)
 
     @property
+    def changes_keys(self) -> bool:
+        """Whether there are key changes."""
+        return _has_old_rows(self.changes) and bool(pc.any(_keyed(self.changes, self.key)).as_py())
+
+    @property
     def needs_fold(self) -> bool:
         """Whether a key change carries an unchanged TOAST value."""
         return needs_fold(self.changes, self.key)

@@ -7,8 +7,8 @@ counts: no reader could see another one. Each state ends where the next one of i
 An unchanged TOAST value, and a column that the stream does not carry, is the one of the version before. After a key
 change that is a version of the old key.
 
-An UPDATE of a row that the target does not have is left out, as in the mirror. An INSERT of a row that it has ends the
-version that was valid: conflicts are not detected.
+An UPDATE of a row that the target does not have is left out, as in the mirror, also if it changes the key. An INSERT of
+a row that it has ends the version that was valid: conflicts are not detected.
 
 Soft deletes keep of all these versions the last of each key, whether it is valid or has ended. So which rows there are
 does not depend on how transactions were batched.
@@ -62,12 +62,14 @@ def apply_versions(spark: SparkSession, changes: TableChanges) -> None:
     table = _Versions(spark, changes.target, columns, key, frame)
     truncates = _truncates(frame) if _may_truncate(changes) else []
     events = table.events(truncated=bool(truncates))
-    moves = changes.needs_fold and bool(table.toast)
-    if moves:
+    looked_up = source.checkpointed(events) if changes.changes_keys else None
+    if looked_up is not None:
+        events = table.without_missing(looked_up)
+    if changes.needs_fold:
         events = table.with_moved_values(events)
     versions = table.versions(table.resolved(events))
-    if moves:
-        versions = table.unless_changed(versions, events)
+    if looked_up is not None:
+        versions = table.unless_changed(versions, looked_up)
     if not key and not truncates:
         append_rows(versions.filter("NOT close").select(*table.inserted()), table.path)
         return
@@ -212,7 +214,10 @@ class _Versions:
         return Window.partitionBy(*self._keys, *further).orderBy("at")
 
     def resolved(self, events: DataFrame) -> DataFrame:
-        """The events that count, each with the values of its row after it, or at its end the last ones."""
+        """The events that count, each with the values of its row after it, or at its end the last ones.
+
+        `alive` says whether there was such a row just before the event.
+        """
         order = self._in_order()
         shapes = F.when(F.col("kind") != _CHANGE, F.col("kind"))
         before = F.last(shapes, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -225,34 +230,55 @@ class _Versions:
         known = {f"known_{i}": F.last(f"known_{i}", ignorenulls=True).over(within) for i in self.toast}
         return counting.withColumns(known) if known else counting
 
+    def without_missing(self, events: DataFrame) -> DataFrame:
+        """Leave out the key changes of rows that are not there, with both their events.
+
+        What such a change would have begun, another key change may end; so this goes on while it finds any.
+        """
+        while True:
+            missing = self._moved_ends(events).filter(~F.col("alive")).select("end_lsn", "end_ordinal")
+            if missing.isEmpty():
+                return events
+            of_missing = F.col("moved") & self._of_same_change()
+            events = source.checkpointed(events.join(missing, of_missing, "left_anti"))
+
     def with_moved_values(self, events: DataFrame) -> DataFrame:
         """Give the beginnings of key changes the values that they leave as they were: the old key's, at its end.
 
         That key may have begun by a key change, too; so this goes on while it finds values.
+
+        Args:
+            events: A copy.
         """
+        begins = F.col("moved") & (F.col("kind") == _BEGIN)
         unknown = reduce(or_, (F.col(f"known_{i}").isNull() for i in self.toast))
-        wanting = F.col("moved") & (F.col("kind") == _BEGIN) & unknown
-        events = source.checkpointed(events)
-        left = events.filter(wanting).count()
+        left = events.filter(begins & unknown).count()
         while left:
-            ends = self.resolved(events).filter(F.col("moved") & (F.col("kind") == _END))
-            of_change = ends.select(
-                F.col("at.commit_lsn").alias("end_lsn"),
-                F.col("at.ordinal").alias("end_ordinal"),
-                *(F.col(f"known_{i}").alias(f"end_{i}") for i in self.toast),
-            )
-            same = (F.col("at.commit_lsn") == F.col("end_lsn")) & (F.col("at.ordinal") == F.col("end_ordinal"))
-            begins = F.col("moved") & (F.col("kind") == _BEGIN)
-            joined = events.join(of_change, same & begins, "left")
+            values = (F.col(f"known_{i}").alias(f"end_{i}") for i in self.toast)
+            ends = self._moved_ends(events).select("end_lsn", "end_ordinal", *values)
+            joined = events.join(ends, begins & self._of_same_change(), "left")
             known = {f"known_{i}": F.coalesce(F.col(f"known_{i}"), F.col(f"end_{i}")) for i in self.toast}
             events = source.checkpointed(joined.withColumns(known).select(*events.columns))
-            before, left = left, events.filter(wanting).count()
+            before, left = left, events.filter(begins & unknown).count()
             if left == before:
-                break  # the target does not have the row
+                break  # after an INSERT that lacks them it would never end
         return events
 
+    def _moved_ends(self, events: DataFrame) -> DataFrame:
+        """The ends of key changes, as `resolved`; `end_lsn` and `end_ordinal` say of which change."""
+        ends = self.resolved(events).filter(F.col("moved") & (F.col("kind") == _END))
+        return ends.withColumns({"end_lsn": F.col("at.commit_lsn"), "end_ordinal": F.col("at.ordinal")})
+
+    @staticmethod
+    def _of_same_change() -> Column:
+        return (F.col("at.commit_lsn") == F.col("end_lsn")) & (F.col("at.ordinal") == F.col("end_ordinal"))
+
     def unless_changed(self, versions: DataFrame, events: DataFrame) -> DataFrame:
-        """Versions that are not committed if the valid ones which the target had among these events have changed."""
+        """Versions that are not committed if the valid ones which the target had among these events have changed.
+
+        Args:
+            events: A copy of all events.
+        """
         there = F.col("kind") == _THERE
         values = [F.expr(stored_identity(f"new_{i}", self._columns[i])).alias(f"new_{i}") for i in self.toast]
         keys = events.filter(~there).select(*self._keys).distinct()
