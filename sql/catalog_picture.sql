@@ -3,13 +3,15 @@
 --             tables, by pairs: a table of that name counts, too), known text (the last digest; NULL for none)
 -- Returns: digest text, picture text (NULL if the digest is `known`); a JSON object of
 --          publications: {name: [oid, actions (i, u, d, t), via_root]}
---          published: [[relid, publication, member (the oid of its row in pg_publication_rel or its nearest ancestor's;
---                     null without one), digest of the column list or null, digest of the row filter or null]]
+--          published: [[relid, publication, [members] (of it and its ancestors; null under FOR ALL TABLES), digest of
+--                     the column list or null, digest of the row filter or null (both of the nearest FOR TABLE)]]
 --          tables: {relid: {name: [namespace, name], ancestors: [relid], identity: d | n | f | i,
 --                   nullable: [columns of the identity whose NOT NULL is not validated],
 --                   types: [oid],
 --                   partitions: [[relid, namespace.name, parent's relid, leaf, attached, has rows, xid]]}}
 --          types: {oid: [namespace.name, typtype, [[oid or attnum, label or attribute]], [oids that it consists of]]}
+--          A member is text: a table's oid in pg_publication_rel; or a schema's in pg_publication_namespace, and the
+--          transaction that put the table there. What leaves a publication and comes back is another member.
 --          `attached`: it became a partition after it was created, by `xid`; only then `has rows` is looked at.
 -- Lowest version: 14
 WITH RECURSIVE publication AS (
@@ -18,20 +20,45 @@ WITH RECURSIVE publication AS (
                   CASE WHEN p.pubdelete THEN 'd' END, CASE WHEN p.pubtruncate THEN 't' END) AS actions
       FROM pg_publication p
      WHERE p.pubname = ANY (%(publications)s::text[])
+), schema_member AS MATERIALIZED (  -- else it would be looked up again for each table
+    -- Through pg_depend, because version 14 has no pg_publication_namespace.
+    SELECT p.oid AS publication, s.objid AS oid, s.refobjid AS namespace
+      FROM publication p
+           JOIN pg_depend m ON m.refclassid = 'pg_publication'::regclass AND m.refobjid = p.oid
+                AND m.classid = to_regclass('pg_publication_namespace')
+           JOIN pg_depend s ON s.classid = m.classid AND s.objid = m.objid AND s.refclassid = 'pg_namespace'::regclass
 ), published AS (
-    SELECT gpt.relid, p.name AS publication, m.oid AS member, md5(m.attrs) AS columns, md5(m.filter) AS row_filter
+    SELECT gpt.relid, p.name AS publication, m.members, md5(m.attrs) AS columns, md5(m.filter) AS row_filter
       FROM publication p
            CROSS JOIN LATERAL pg_get_publication_tables(p.name) AS gpt
-           LEFT JOIN LATERAL (
-               -- Through jsonb, because version 14 has neither lists nor filters.
-               SELECT r.oid, to_jsonb(r) ->> 'prattrs' AS attrs, to_jsonb(r) ->> 'prqual' AS filter
+           CROSS JOIN LATERAL (
+               SELECT jsonb_agg(member.id ORDER BY member.id) AS members,
+                      (array_agg(member.rule ->> 'prattrs' ORDER BY above.level)
+                          FILTER (WHERE member.rule IS NOT NULL))[1] AS attrs,
+                      -- Before version 17 a filter's tree has locations within the statement that made it. Not
+                      -- through pg_get_expr, by which a renamed column would be another filter.
+                      (array_agg(regexp_replace(member.rule ->> 'prqual', ':location \d+', ':location -1', 'g')
+                                 ORDER BY above.level) FILTER (WHERE member.rule IS NOT NULL))[1] AS filter
                  FROM (SELECT gpt.relid, 0 AS level
                         UNION ALL
                        SELECT a.relid, a.level
-                         FROM pg_partition_ancestors(gpt.relid) WITH ORDINALITY AS a (relid, level)) AS above
-                      JOIN pg_publication_rel r ON r.prrelid = above.relid AND r.prpubid = p.oid
-                ORDER BY above.level LIMIT 1
-           ) AS m ON true
+                         FROM pg_partition_ancestors(gpt.relid) WITH ORDINALITY AS a (relid, level)
+                        WHERE a.relid <> gpt.relid) AS above
+                      CROSS JOIN LATERAL (
+                          -- Through jsonb, because version 14 has neither lists nor filters.
+                          SELECT r.oid::text AS id, to_jsonb(r) AS rule
+                            FROM pg_publication_rel r
+                           WHERE r.prrelid = above.relid AND r.prpubid = p.oid
+                           UNION ALL
+                          -- SET SCHEMA writes the row in pg_depend anew.
+                          SELECT concat(s.oid, '/', d.xmin), NULL
+                            FROM schema_member s
+                                 JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = above.relid
+                                      AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass
+                                      AND d.refobjid = s.namespace
+                           WHERE s.publication = p.oid
+                      ) AS member
+           ) AS m
 ), wanted AS (
     SELECT relid FROM published
      UNION
@@ -101,7 +128,7 @@ WITH RECURSIVE publication AS (
     SELECT jsonb_build_object(
         'publications', (SELECT jsonb_object_agg(name, jsonb_build_array(oid::int8, actions, via_root))
                            FROM publication),
-        'published', (SELECT jsonb_agg(jsonb_build_array(relid::int8, publication, member::int8, columns, row_filter)
+        'published', (SELECT jsonb_agg(jsonb_build_array(relid::int8, publication, members, columns, row_filter)
                                        ORDER BY relid, publication) FROM published),
         'tables', (SELECT jsonb_object_agg(r.oid, jsonb_build_object(
                               'name', jsonb_build_array(r.namespace, r.name), 'identity', r.identity,

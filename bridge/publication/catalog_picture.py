@@ -65,8 +65,9 @@ class TablePicture:
     Attributes:
         identity: d, n, f or i (`pg_class.relreplident`).
         nullable: Columns of the replica identity whose NOT NULL constraint is not validated.
-        members: The oids of what has the table in the stream, by the relid that it is published as: rows of
-            pg_publication_rel, else of pg_publication. A partitioned table may be there as its partitions.
+        members: What has the table in the stream, by the relid that it is published as: members of publications as
+            the statement's header describes them, or a publication's oid. A partitioned table may be there as its
+            partitions.
         rules: For each publication and relid the digests of the column list and the row filter, empty for none.
         actions: The published actions: some of i, u, d, t.
         partitions: Of a partitioned table, at any level.
@@ -79,7 +80,7 @@ class TablePicture:
     name: Name
     identity: str
     nullable: tuple[str, ...] = ()
-    members: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    members: Mapping[int, frozenset[str]] = field(default_factory=dict)
     rules: frozenset[tuple[str, int, str, str]] = frozenset()
     actions: str = ""
     partitions: tuple[Partition, ...] = ()
@@ -96,7 +97,7 @@ def to_json(picture: TablePicture) -> str:
             "name": picture.name,
             "identity": picture.identity,
             "nullable": picture.nullable,
-            "members": {relid: sorted(oids) for relid, oids in picture.members.items()},
+            "members": {relid: sorted(members) for relid, members in picture.members.items()},
             "rules": sorted(picture.rules),
             "actions": picture.actions,
             "partitions": [
@@ -125,7 +126,8 @@ def from_json(text: str) -> TablePicture:
         tuple(kept["name"]),
         kept["identity"],
         tuple(kept["nullable"]),
-        {int(relid): frozenset(oids) for relid, oids in kept["members"].items()},
+        # they were numbers before schemas were members
+        {int(relid): frozenset(map(str, members)) for relid, members in kept["members"].items()},
         frozenset((publication, relid, columns, rows) for publication, relid, columns, rows in kept["rules"]),
         kept["actions"],
         tuple(Partition(*values) for values in kept["partitions"]),
@@ -152,12 +154,12 @@ class CatalogPicture:
         return {name: (oid, actions, root) for name, (oid, actions, root) in self._part("publications").items()}
 
     @cached_property
-    def _published(self) -> Mapping[int, list[tuple[str, int, str, str]]]:
-        """Publication, oid of the member and digests, by relid."""
-        rows: dict[int, list[tuple[str, int, str, str]]] = {}
-        for relid, publication, member, columns, row_filter in self.document["published"] or ():
-            own = member if member is not None else self.publications[publication][0]
-            rows.setdefault(relid, []).append((publication, own, columns or "", row_filter or ""))
+    def _published(self) -> Mapping[int, list[tuple[str, list[str], str, str]]]:
+        """Publication, members and digests, by relid."""
+        rows: dict[int, list[tuple[str, list[str], str, str]]] = {}
+        for relid, publication, members, columns, row_filter in self.document["published"] or ():
+            of_it = members or [str(self.publications[publication][0])]
+            rows.setdefault(relid, []).append((publication, of_it, columns or "", row_filter or ""))
         return rows
 
     @cached_property
@@ -196,16 +198,16 @@ class CatalogPicture:
         if not sources and not leaves:
             unsent.append(".".join(table["name"]))
         rows = [(source, *row) for source in sources for row in self._published[source]]
-        members: dict[int, set[int]] = {}
-        for source, _, member, _, _ in rows:
-            members.setdefault(source, set()).add(member)
+        members: dict[int, set[str]] = {}
+        for source, _, of_it, _, _ in rows:
+            members.setdefault(source, set()).update(of_it)
         actions = {action for _, publication, _, _, _ in rows for action in self.publications[publication][1]}
         return TablePicture(
             relid,
             tuple(table["name"]),
             table["identity"],
             tuple(table["nullable"]),
-            {source: frozenset(oids) for source, oids in members.items()},
+            {source: frozenset(of_it) for source, of_it in members.items()},
             frozenset((publication, source, columns, rule) for source, publication, _, columns, rule in rows),
             "".join(action for action in ACTIONS if action in actions),
             partitions,

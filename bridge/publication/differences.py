@@ -264,13 +264,7 @@ class _Table:
 
     def events(self, before: TablePicture, now: TablePicture, *, returned: bool) -> Iterator[Difference]:
         """Yield what has happened to the table since the last look; `returned`: something of it was not published."""
-        # ALTER PUBLICATION … SET TABLE puts another member in its place at once, if its rules are others
-        again = (
-            now.members[source].isdisjoint(members) and _rules(before, source) == _rules(now, source)
-            for source, members in before.members.items()
-            if source in now.members
-        )
-        if returned or any(again):
+        if returned or any(self._again(source, before, now) for source in before.members):
             what = f"table {self._quoted}, or some of its changes, was not published for a while"
             yield self._state("gap", f"{what}: changes of that time were not sent", _afresh(self._resync))
         known, present = ({partition.relid: partition for partition in picture.partitions} for picture in (before, now))
@@ -296,6 +290,17 @@ class _Table:
                 message = f"{what}: rows of table {self._quoted} from before keep the old text"
                 yield self._state("type", message, self._resync_hint, f"{kind.name} {subject}")
 
+    def _again(self, source: int, before: TablePicture, now: TablePicture) -> bool:
+        """Whether all that has the table in the stream now came after the last look.
+
+        ALTER PUBLICATION … SET TABLE puts another member in its place at once, if its rules are others.
+        """
+        rules = _rules(now, source)
+        # pictures that were kept before schemas were members have the publication's oid in their place
+        publications = {str(self._now.publications[publication][0]) for publication, *_ in rules}
+        members = now.members.get(source, frozenset()) | publications
+        return bool(rules) and members.isdisjoint(before.members[source]) and _rules(before, source) == rules
+
     @property
     def _resync_hint(self) -> str:
         return _afresh(self._resync)
@@ -306,6 +311,8 @@ class _Table:
             {(publication, source): rule for publication, source, *rule in rules_of.rules} for rules_of in (before, now)
         )
         for key in sorted(was.keys() & is_.keys()):
+            if before.members.get(key[1]) == now.members.get(key[1]):
+                continue  # a member's rules never change; kept digests of servers before 17 may be of another form
             for number, what in enumerate(("column list", "row filter")):
                 if was[key][number] != is_[key][number]:
                     text = f'the {what} of table {self._quoted} in publication "{key[0]}" was altered'

@@ -12,7 +12,7 @@ from pgbridge.bridge.publication.catalog_picture import TypeInUse, from_json, pa
 LEAF = {"identity": "d", "nullable": [], "types": [], "partitions": [], "ancestors": [1]}
 DOCUMENT = {
     "publications": {"p": [90, "iu", False], "q": [91, "d", False]},
-    "published": [[2, "p", None, None, "filter"], [2, "q", 97, "list", None], [4, "p", 98, None, None]],
+    "published": [[2, "p", None, None, "filter"], [2, "q", ["97", "96/7"], "list", None], [4, "p", ["98"], None, None]],
     "tables": {
         "1": {
             **LEAF,
@@ -46,7 +46,7 @@ def picture():
 def test_a_root_that_comes_as_its_partitions(picture):
     root = picture.table(1)
     assert root.unsent == ("public.five",)
-    assert root.members == {2: frozenset({90, 97})}
+    assert root.members == {2: frozenset({"90", "97", "96/7"})}
     assert root.rules == {("p", 2, "", "filter"), ("q", 2, "list", "")}
     assert root.actions == "iud"
     assert root.types == {
@@ -70,6 +70,11 @@ def test_a_published_root_stands_for_its_partitions():
 def test_it_is_kept_as_text(picture):
     root = picture.table(1)
     assert from_json(to_json(root)) == replace(root, unsent=())
+
+
+def test_members_that_were_kept_as_numbers(picture):
+    kept = json.loads(to_json(picture.table(4)))
+    assert from_json(json.dumps({**kept, "members": {"4": [98]}})) == picture.table(4)
 
 
 def test_nothing_is_published():

@@ -14,13 +14,13 @@ T = ("public", "t")
 REMEDIES = Remedies("pgbridge refresh s", lambda table: f"pgbridge refresh s --resync {table}", ("p",))
 
 
-def catalog(*, name="t", published=True, actions="iudt", relid=1, identity="d", member=9, rule=None):
+def catalog(*, name="t", published=True, actions="iudt", relid=1, identity="d", members=("9",), rule=None):
     table = {"name": ["public", name], "identity": identity, "nullable": [], "types": [], "partitions": []}
     return parse(
         json.dumps(
             {
                 "publications": {"p": [8, actions, False]},
-                "published": [[relid, "p", member, None, rule]] if published else None,
+                "published": [[relid, "p", members, None, rule]] if published else None,
                 "tables": {relid: {**table, "ancestors": []}},
                 "types": None,
             }
@@ -45,7 +45,7 @@ def test_what_is_followed_first_counts_as_followed():
 
 
 def test_what_holds_from_now_on_is_noted_once():
-    before, now = catalog(actions="i"), catalog(identity="f", rule="filter", member=10)
+    before, now = catalog(actions="i"), catalog(identity="f", rule="filter", members=["10"])
     outcome = compared(before, now)
     assert outcome.differences == ()
     assert [note.message.partition(":")[0] for note in outcome.notes] == [
@@ -76,6 +76,36 @@ def test_an_event_stays_until_the_table_is_copied(kind):
     """And what was not published for a while is an event once it is again."""
     standing = [Difference(kind, T, "", "…", "…"), Difference("type", T, "x", "…", "…")]
     assert {one.kind for one in compared(catalog(), catalog(), standing).differences} == {"gap", "type"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kinds"),
+    [
+        ({}, {"members": ["10"]}, ["gap"]),
+        ({}, {"members": ["10"], "rule": "filter"}, []),
+        ({}, {"members": ["9", "10"]}, []),
+        ({"members": ["9/700"]}, {"members": ["9/712"]}, ["gap"]),
+        ({"members": ["9/700"]}, {"members": ["10/700"]}, ["gap"]),
+        ({"members": ["9/700"]}, {"members": ["9/700", "10"]}, []),
+        ({"members": None}, {"members": None}, []),
+        ({"members": ["8"]}, {"members": ["9/700"]}, []),  # as it was kept before schemas were members
+        ({"members": ["7"]}, {"members": ["9/700"]}, ["gap"]),
+    ],
+)
+def test_a_table_that_came_again(before, now, kinds):
+    """Nothing that had it in the stream has it there now, and the rules are the same. The publication is 8."""
+    outcome = compared(catalog(**before), catalog(**now))
+    assert [one.kind for one in outcome.differences] == kinds
+    kept = {T: catalog(**before).table(1), **outcome.followed}
+    assert kept[T].members == catalog(**now).table(1).members
+
+
+def test_a_member_has_the_rules_that_it_had():
+    """A filter's digest is of another form than the one that was kept; so after an upgrade, before version 17."""
+    before, now = catalog(rule="with its locations"), catalog(rule="without")
+    outcome = compared(before, now)
+    assert (outcome.differences, outcome.notes, outcome.followed) == ((), (), {T: now.table(1)})
+    assert len(compared(before, catalog(rule="without", members=["10"])).notes) == 1
 
 
 def test_other_tables_need_not_be_followed():

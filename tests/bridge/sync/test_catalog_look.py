@@ -137,6 +137,21 @@ EVENTS = {
         'table "public.t", or some of its changes, was not published for a while: changes of that time were not sent',
         f"{AFRESH}t",
     ),
+    "its schema is taken out and added again": (
+        "ALTER PUBLICATION q DROP TABLES IN SCHEMA s; ALTER PUBLICATION q ADD TABLES IN SCHEMA s",
+        "gap",
+        'table "s.moves", or some of its changes, was not published for a while: changes of that time were not sent',
+        "to copy the table afresh, run: pgbridge refresh shop --resync s.moves",
+    ),
+    "moved out of the schema and back": (
+        "ALTER TABLE s.moves SET SCHEMA public; ALTER TABLE public.moves SET SCHEMA s",
+        "gap",
+        'table "s.moves", or some of its changes, was not published for a while: changes of that time were not sent',
+        "to copy the table afresh, run: pgbridge refresh shop --resync s.moves",
+    ),
+    "its schema is set again": ("ALTER PUBLICATION q SET TABLES IN SCHEMA s", None, None, None),
+    "moved to the schema where it is": ("ALTER TABLE s.moves SET SCHEMA s", None, None, None),
+    "published by itself, too": ("ALTER PUBLICATION q ADD TABLE s.moves", None, None, None),
     "moved out of the schema": (
         "ALTER TABLE s.moves SET SCHEMA public",
         "unpublished",
@@ -307,6 +322,18 @@ def test_actions_that_were_not_published_leave_a_gap(look):
     assert {one.kind for one in looked.now()} == {"actions"}
     looked.execute("ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')")
     assert {one.kind for one in looked.now()} == {"gap"}
+
+
+def test_a_filter_that_comes_again_is_the_same(look):
+    """Wherever the statement has it: before version 17 its tree says where. A renamed column leaves it as it is."""
+    looked = look("public.t", publications="CREATE PUBLICATION p FOR TABLE t WHERE (id > 3 AND v <> 'x');")
+    catalog_look = CatalogLook(looked.subscription, looked.catalog)
+    looked.execute("ALTER TABLE t RENAME v TO w; ALTER PUBLICATION p SET TABLE t WHERE ((id > 3) AND w <> 'x')")
+    compared = catalog_look.look(looked.publisher)
+    assert (compared.differences, compared.notes) == ((), ())
+    looked.execute("ALTER PUBLICATION p DROP TABLE t; ALTER PUBLICATION p ADD TABLE ONLY t WHERE (id > 3 AND w <> 'x')")
+    compared = catalog_look.look(looked.publisher)
+    assert ([one.kind for one in compared.differences], compared.notes) == (["gap"], ())
 
 
 def test_an_identity_that_may_be_null(look):
