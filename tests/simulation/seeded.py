@@ -86,6 +86,7 @@ class Simulation:
         self._is_backup_older = False  # than the standby
         self._is_touched = False  # by hand: tables, or the slot, since they were equal
         self._is_restored = False  # a table, during this life
+        self._is_gone_back = False  # the server, during this life
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -209,6 +210,7 @@ class Simulation:
             self._put_back, self._lengths = None, {}
         self.server.become(self._standby, promoted=False)
         self.server.in_recovery = False
+        self._is_gone_back = True
         if not self._is_alive:
             self.live(number)
 
@@ -266,12 +268,12 @@ class Simulation:
         self.bridge.happens_in, self.bridge.meanwhile = 1 + number % 16, restore
 
     def insert_meanwhile(self, number: int) -> None:
-        """Transactions at moments of a life, one to four; not on a standby, which has the primary's only."""
+        """Transactions at moments of a life, one to four; not on a server that is in recovery, or was put back."""
         left = number // 16 % 4
 
         def insert() -> None:
             nonlocal left
-            if not self.server.in_recovery:
+            if not (self.server.in_recovery or self._is_gone_back):
                 self.insert(number // 64 + left)
             if left:
                 self.bridge.happens_in = 1 + (number // 64 + left) % 8
@@ -341,7 +343,7 @@ class Simulation:
         try:
             return self.bridge.live(point, passing)
         finally:
-            self._is_alive = False
+            self._is_alive = self._is_gone_back = False
 
     def finish(self) -> None:
         """Nothing more happens: in some lives all is applied, or what an operator does by the hints helps.

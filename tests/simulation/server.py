@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -84,9 +85,12 @@ class MemoryServer:
         return self._end("commit", rows, self.next_xid, is_streamed=is_streamed)
 
     def prepare(self, rows: dict[str, tuple[int, ...]], *, is_streamed: bool = False) -> WalTransaction:
-        """PREPARE TRANSACTION: another server that lacks it may come to the same identifier."""
+        """PREPARE TRANSACTION: its identifier may be that of an ended one, or of another server's that lacks it."""
         self.next_xid += 2
-        return self._end("prepare", rows, self.next_xid, f"gid {self.next_xid % 16}", is_streamed=is_streamed)
+        identifiers = (f"gid {xid % 16}" for xid in itertools.count(self.next_xid))
+        pending = {transaction.gid for transaction in self.prepared}
+        gid = next(each for each in identifiers if each not in pending)
+        return self._end("prepare", rows, self.next_xid, gid, is_streamed=is_streamed)
 
     def end_prepared(self, prepared: WalTransaction, *, commits: bool) -> WalTransaction:
         """COMMIT PREPARED, or ROLLBACK PREPARED."""
