@@ -18,13 +18,14 @@ from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.config.each_subscription import each
 from pgbridge.bridge.receive.filter_server import FilterServer
 from pgbridge.bridge.receive.publisher import Publisher
+from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, log, remedies
 from pgbridge.bridge.runtime.listing import Listing
 from pgbridge.bridge.spark.launch import Launch
 from pgbridge.bridge.spark.session import command_session, driver_of, told
 from pgbridge.bridge.sync.table_reading import Pace
 from pgbridge.bridge.verify import comparison
-from pgbridge.bridge.verify.verification import Verification
+from pgbridge.bridge.verify.verification import Verification, unexpected_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +85,7 @@ def collect(  # noqa: PLR0913 - options
     Raises:
         VerifyError: No table has such a name; or nothing of the only subscription can be verified.
         StateError: With `repaired`, a daemon is running; or the only subscription's batch is unfinished.
+        TakenOver: With `repaired`, another machine goes on with the only subscription.
         PublisherError: The server of the only subscription refuses.
     """
     with (
@@ -105,6 +107,8 @@ def collect(  # noqa: PLR0913 - options
         def verified(subscription: Subscription) -> dict[str, Any]:
             if repaired:
                 maintenance.check_finished(catalog, subscription.name)
+                with told(spark):
+                    manifest_table.check_owned(spark, catalog, subscription)
                 return compared(subscription)
             with suppress(errors.SparkLost):
                 return with_spark(subscription)
@@ -115,6 +119,7 @@ def collect(  # noqa: PLR0913 - options
 
         def compared(subscription: Subscription) -> dict[str, Any]:
             with (
+                unexpected_told(subscription.name),  # it would end the process with 1, as if there were differences
                 told(spark),
                 Publisher(subscription.connection, application_name=f"{subscription.name}_verify") as publisher,
                 FilterServer(subscription) as filter_server,

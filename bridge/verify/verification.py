@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pgbridge.bridge.catalog import verified
 from pgbridge.bridge.catalog.catalog_rows import RelRow, sync_name
 from pgbridge.bridge.lake.table import existing_schema, read_target_schema
-from pgbridge.bridge.runtime import remedies
+from pgbridge.bridge.runtime import log, remedies
 from pgbridge.bridge.runtime.errors import BridgeError, TargetError, VerifyError
 from pgbridge.bridge.snapshots.point_in_time import TableAt, version_at
 from pgbridge.bridge.spark.session import told
@@ -28,11 +29,11 @@ from pgbridge.bridge.verify.source_table import SourceTable
 from pgbridge.bridge.verify.table_comparison import TableComparison
 from pgbridge.bridge.verify.tables import VerifiedColumn, VerifiedTable, row_hash
 from pgbridge.bridge.verify.target import TargetVersion, hashing_session, repair
-from pgbridge.bridge.verify.window import TableWindow, Window
+from pgbridge.bridge.verify.window import MOST_BYTES, TableWindow, Window
 from pgbridge.protocol.values.types import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -236,10 +237,10 @@ class Verification:
         if end_lsn >= after_lsn:
             if end_lsn - after_lsn > self.most_wal_bytes:
                 raise VerifyError("the stream has brought too much since the snapshot")
-            window = Window(keys, after_lsn, end_lsn)
+            window = Window(keys, after_lsn, end_lsn, only_keys=self.subscription.publication_definitions is not None)
             window.read(source.changes(end_lsn, names, options))
         else:
-            window = Window(keys, end_lsn, after_lsn)
+            window = Window(keys, end_lsn, after_lsn, only_keys=True, most_bytes=MOST_BYTES)
             window.read(source.waiting(self.subscription.slot_name, after_lsn, names, options))
         return window
 
@@ -271,7 +272,8 @@ class Verification:
         if self.part is not None:
             touched = self.part.of(touched, table.key)
         try:
-            with told(self.spark):  # of a table that is damaged, the others are not
+            # of a table that is damaged, the others are not
+            with unexpected_told(self.subscription.name, relation=table.relation), told(self.spark):
                 verdict.version = version_at(self.spark, at, table.lsn)
                 target = TargetVersion(hashing_session(self.spark), table, verdict.version, self.part)
                 rows = SourceTable(source, table, self.pace, self.part)
@@ -301,3 +303,23 @@ class Verification:
             verdict.repaired = True
         except BridgeError as error:
             verdict.unrepaired = error.message
+
+
+@contextmanager
+def unexpected_told(subscription: str, **where: str) -> Iterator[None]:
+    """Log an error that nobody has thought of, and turn it into one by which nothing is said of rows.
+
+    Args:
+        subscription: Its name.
+        where: What else the log shall say.
+
+    Raises:
+        VerifyError: In place of an error that is no BridgeError.
+    """
+    try:
+        yield
+    except BridgeError:
+        raise
+    except Exception as error:
+        log.get(subscription).error("an unexpected error ended a comparison", **where, exc_info=error)
+        raise VerifyError(f"an unexpected error, {type(error).__name__}: {error}".partition("\n")[0]) from error

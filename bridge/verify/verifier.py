@@ -95,6 +95,7 @@ class Verifier:
         self._answer: Future[float] | None = None
         self._verification: Verification | None = None
         self._unchanged_until_s: dict[RelRow, float] = {}
+        self._failed_s: dict[str, float] = {}  # by table: when a step of it failed; its next step has no other table
         self._told = ""  # the last error
 
     def start(self) -> None:
@@ -130,7 +131,8 @@ class Verifier:
         except Exception as error:  # noqa: BLE001 - whatever it was, the subscription goes on without
             text = str(error).partition("\n")[0]
             if not self._stopping and text != self._told:
-                self._log.warning("tables cannot be verified now; they are tried again", error=text)
+                own = isinstance(error, errors.BridgeError)
+                self._log.warning("tables cannot be verified now; they are tried again", error=text, exc_info=not own)
             self._told = text
             return _LOOK_S
         finally:
@@ -164,18 +166,27 @@ class Verifier:
                 stopping=lambda: self._stopping,
                 most_wal_bytes=_MOST_WAL_BYTES,
             )
+            self._failed_s |= dict.fromkeys(wanted, time.time())
             verification.run(wanted.__contains__)
+            for relation in wanted:
+                del self._failed_s[relation]
         for rel, was, now in verification.noted:
             self._tell(rel, was, now)
         seconds = time.monotonic() - began_s
         return max(1.0, step.size_bytes / self._subscription.workers.max_verify_rate_bytes_s - seconds)
 
     def _due(self) -> dict[RelRow, VerifiedRow | None]:
-        """The tables that are due, with what is known of each: the one first that was looked at longest ago."""
+        """The tables that are due, with what is known of each: the one first that was looked at longest ago.
+
+        A failed step is not in the catalog, where it would make its tables due much later.
+        """
         rels = [rel for rel in self._catalog.rels(self._subscription.name) if takes_part(self._subscription, rel)]
         known, now_s = verified.rows(self._catalog, self._subscription.name, rels), time.time()
         due = [rel for rel in rels if due_s(known.get(rel), self._every_s, changed=True) <= now_s]
-        due.sort(key=lambda rel: known[rel].tried_s if rel in known else 0.0)
+        failed_s = self._failed_s
+        due.sort(
+            key=lambda rel: max(known[rel].tried_s if rel in known else 0.0, failed_s.get(rel.qualified_name, 0.0))
+        )
         return {rel: known.get(rel) for rel in due if not self._is_unchanged(rel, known.get(rel), now_s)}
 
     def _is_unchanged(self, rel: RelRow, row: VerifiedRow | None, now_s: float) -> bool:
@@ -196,12 +207,15 @@ class Verifier:
         for rel, row in due.items():
             table = published.tables.get((rel.namespace, rel.name))
             size_bytes = publisher.table_bytes(table.relid) if table is not None else 0
-            if rels and total_bytes + size_bytes > _STEP_BYTES:
+            alone = rel.qualified_name in self._failed_s
+            if rels and (alone or total_bytes + size_bytes > _STEP_BYTES):
                 break
             rels.append(rel)
             total_bytes += size_bytes
             if table is not None and size_bytes > _STEP_BYTES:
                 return self._large(publisher, published, table, size_bytes, rel, row)
+            if alone:
+                break
         return Step(rels, None, total_bytes)
 
     def _large(

@@ -6,20 +6,29 @@ touched in between are compared by what the stream says of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from pgbridge.bridge.runtime.errors import VerifyError
 from pgbridge.protocol.codec import messages as m, pgoutput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pgbridge.protocol.lsn import Lsn
 
-    _Change = tuple[m.Insert | m.Update | m.Delete | m.Truncate, list[m.Relation]]
+    _Row = m.Insert | m.Update | m.Delete
+    _Change = tuple[_Row | m.Truncate, list[m.Relation]]
 
 Texts = tuple["str | None", ...]
 """Values in text form, None for NULL."""
+
+MOST_BYTES: Final = 2 << 30
+"""What a window of a subscription that has no daemon may take of memory: two million keys."""
+
+_CHANGE_BYTES: Final = 1 << 10
+"""What a change takes, and later its key with its hash, on its way to the server and to Spark."""
 
 
 @dataclass(slots=True)
@@ -29,7 +38,7 @@ class TableWindow:
     Attributes:
         columns: The names of the columns in the stream, in its order; empty before the first change.
         rows: For each touched key, by its texts: the row that it ends with, None if it has none. A value that the
-            stream left out, as unchanged, is `UNCHANGED`.
+            stream left out, as unchanged, is `UNCHANGED`. None of each if only keys count.
         base: Where an unchanged value is: the key that the row had at the snapshot.
         inserted: Rows of a table without keys that came.
         removed: Rows of such a table that went.
@@ -56,6 +65,8 @@ class Window:
         keys: By (namespace, name) of each verified table, its key's columns; empty for a table without keys.
         after_lsn: Transactions that end at or before it do not count.
         end_lsn: Transactions that end after it do not count.
+        only_keys: Of tables with keys, only these count; values are not kept.
+        most_bytes: How much memory it may take, about.
         tables: What happened to the tables that were touched.
         others: Tables that are not verified were touched, too, or will be just after.
         unclear: Why no table can be compared this time; empty if they can.
@@ -64,15 +75,22 @@ class Window:
     keys: Mapping[tuple[str, str], tuple[str, ...]]
     after_lsn: Lsn
     end_lsn: Lsn
+    only_keys: bool = False
+    most_bytes: float = math.inf
     tables: dict[tuple[str, str], TableWindow] = field(default_factory=dict)
     others: bool = False
     unclear: str = ""
     _relations: dict[int, m.Relation] = field(default_factory=dict)
     _pending: list[_Change] = field(default_factory=list)
     _prepared: dict[str, list[_Change]] = field(default_factory=dict)  # by gid
+    _bytes: int = 0
 
     def read(self, messages: Iterable[bytes]) -> None:
-        """Read the stream's messages, in order."""
+        """Read the stream's messages, in order.
+
+        Raises:
+            VerifyError: They take too much memory.
+        """
         for data in messages:
             message = pgoutput.decode(data)
             match message:
@@ -92,9 +110,9 @@ class Window:
                     elif self.after_lsn < message.end_lsn <= self.end_lsn:
                         self.unclear = f'the transaction prepared as "{message.gid}" is not applied yet'
                 case _:
-                    self._keep(message)
+                    self._keep(message, len(data))
 
-    def _keep(self, message: m.Message) -> None:
+    def _keep(self, message: m.Message, size_bytes: int) -> None:
         match message:
             case m.Relation():  # it also counts for what follows a transaction that is rolled back
                 self._relations[message.relation_id] = message
@@ -102,12 +120,24 @@ class Window:
                 self._pending.append((message, [self._relations[number] for number in message.relation_ids]))
             case m.Insert() | m.Update() | m.Delete():
                 relation = self._relations[message.relation_id]
-                if (relation.namespace, relation.name) in self.keys:
+                key = self.keys.get((relation.namespace, relation.name))
+                if key is not None:
+                    if self.only_keys and key:
+                        message, size_bytes = _of_key(relation, key, message), 0
+                    self._count(_CHANGE_BYTES + size_bytes)
                     self._pending.append((message, [relation]))
                 else:  # not kept: a transaction may be large
                     self.others = True
             case _:
                 pass
+
+    def _count(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
+        if self._bytes > self.most_bytes:
+            raise VerifyError(
+                "too many rows have changed since Delta's last batch",
+                hint="run the daemon until it has caught up, and verify again; or verify fewer tables, by --table",
+            )
 
     def _commit(self, changes: Iterable[_Change], end_lsn: Lsn) -> None:
         if not self.after_lsn < end_lsn <= self.end_lsn:
@@ -152,6 +182,9 @@ class Window:
         if before is None or (new is not None and after is None):
             table.unclear = "the stream left out a key's value"
             return
+        if self.only_keys:
+            table.rows.update(dict.fromkeys(texts for texts in (before, after) if texts is not None))
+            return
         if isinstance(message, m.Insert) or after is None:
             if after is None:
                 table.rows[before], _ = None, table.base.pop(before, None)
@@ -187,6 +220,19 @@ class Window:
                     table.unclear = "the stream left out a value"
                     return
                 rows.append(tuple(value if isinstance(value, str) else None for value in row))
+
+
+_LEFT_OUT: Final = m.VALUES_WITHOUT_DATA[m.ValueKind.UNCHANGED_TOAST.value[0]]
+
+
+def _of_key(relation: m.Relation, key: Collection[str], message: _Row) -> _Row:
+    """Return a change without values that are not of the key: a transaction may be large."""
+    kept = [column.name in key for column in relation.columns]
+    tuples: dict[str, Any] = {}
+    for name in ("new_tuple", "old_tuple", "key_tuple"):
+        if (values := getattr(message, name, None)) is not None:
+            tuples[name] = tuple(value if of_key else _LEFT_OUT for value, of_key in zip(values, kept, strict=True))
+    return replace(message, **tuples)
 
 
 def _texts(values: m.Tuple) -> list[object]:

@@ -8,13 +8,14 @@ from contextlib import closing, contextmanager, nullcontext
 import pytest
 from pyspark.errors import PySparkException
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from pgbridge.bridge.catalog.catalog import Catalog, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent, RelRow
 from pgbridge.bridge.catalog.lock import locked
 from pgbridge.bridge.config.config import Config, Subscription
 from pgbridge.bridge.runtime import remedies
-from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, StateError, VerifyError
+from pgbridge.bridge.runtime.errors import ConfigError, PublisherError, StateError, TakenOver, VerifyError
 from pgbridge.bridge.spark.driver import Driver
 from pgbridge.bridge.spark.session import driver_for
 from pgbridge.bridge.verify import command
@@ -59,6 +60,19 @@ def test_repair_needs_the_daemon_stopped_and_no_unfinished_batch(tmp_path):
             command.collect(config, [SHOP], repaired=True, started=spark)
 
 
+def test_repair_is_refused_where_another_machine_has_taken_over(tmp_path, tables):
+    """The tables have that one's rows; the server is not even asked."""
+    config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("shop", enabled=True)
+        catalog.set_slot("shop", slot_name="slot", slot_state="ready", system_identifier="1")
+        catalog.create_origin("shop", Lsn(0x20), "abc", [RelRow("public", "t", "r", Lsn(1), "/t")])
+    tables.lake.manifests["pgbridge/1/shop", "slot"] = "{}"
+    tables.lake.generations["pgbridge/1/shop"] = 1
+    with pytest.raises(TakenOver, match='"shop" was taken over'):
+        command.collect(config, [SHOP], repaired=True, started=lambda *_: nullcontext(tables))
+
+
 def not_started(*_):
     pytest.fail("Spark was started")
 
@@ -83,9 +97,12 @@ def test_a_table_that_nobody_follows_is_told_before_spark_starts(tmp_path):
 
 
 def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monkeypatch):
-    """Its server is away, or its Delta tables are damaged; the exit code says that something was not verified."""
+    """Its server is away, its Delta tables are damaged, or pgbridge has a mistake, which the log tells in full.
+
+    The exit code says that something was not verified.
+    """
     config = Config(state_dir=tmp_path, subscription={"shop": SHOP})
-    names = ("away", "damaged", "fine")
+    names = ("away", "damaged", "mistaken", "fine")
     chosen = [SHOP.model_copy(update={"name": name, "connection": f"host={name}"}) for name in names]
 
     class Server:
@@ -106,21 +123,28 @@ def test_one_that_cannot_be_verified_does_not_silence_the_others(tmp_path, monke
         def run(self, _):
             if self.name == "damaged":
                 raise PySparkException("[DELTA_LOG_FILE_NOT_FOUND] 0.json")
+            if self.name == "mistaken":
+                raise TypeError("no number\nat all")
             return Lsn(1), [Verdict("public.t", "/t")]
 
     monkeypatch.setattr(command, "Publisher", Server)
     monkeypatch.setattr("pgbridge.bridge.apply.published.Published.read", lambda *_: None)
     monkeypatch.setattr(command, "Verification", Verified)
-    document = command.collect(config, chosen, started=spark)
+    with capture_logs() as logs:
+        document = command.collect(config, chosen, started=spark)
+    assert [(one["subscription"], str(one["exc_info"])) for one in logs] == [("mistaken", "no number\nat all")]
     errors = {one["subscription"]: one.get("error") for one in document["subscriptions"]}
     assert errors == {
         "away": "cannot connect to the publisher",
         "damaged": "[DELTA_LOG_FILE_NOT_FOUND] 0.json",
+        "mistaken": "an unexpected error, TypeError: no number",
         "fine": None,
     }
     assert document["exit_code"] == command.UNVERIFIED
     with pytest.raises(PublisherError):
         command.collect(config, chosen[:1], started=spark)
+    with capture_logs(), pytest.raises(VerifyError):
+        command.collect(config, chosen[2:3], started=spark)
 
 
 @pytest.mark.parametrize("deaths", [1, 2])

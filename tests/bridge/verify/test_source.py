@@ -13,7 +13,7 @@ from pgbridge.bridge.verify import source_table
 from pgbridge.bridge.verify.source import Source
 from pgbridge.bridge.verify.source_table import SourceTable
 from pgbridge.bridge.verify.tables import BUCKET_BITS, FINE_BITS, VerifiedColumn, VerifiedTable, row_hash
-from pgbridge.bridge.verify.window import Window
+from pgbridge.bridge.verify.window import UNCHANGED, TableWindow, Window
 from pgbridge.protocol.lsn import Lsn
 from pgbridge.protocol.values.types import resolve
 
@@ -75,7 +75,11 @@ def test_a_snapshot_stays(publisher, server):
 
 
 def test_rows_as_the_stream_ends_them(publisher, server):
-    """They have the hashes that a later snapshot says, those with values that the stream left out, too."""
+    """They have the hashes that a later snapshot says, those with values that the stream left out, too.
+
+    A child's row with the same key is none of the table's.
+    """
+    publisher.execute("CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1, 'of the child', 0)")
     with source(publisher) as opened:
         table = verified(server, opened)
         publisher.execute("""
@@ -106,6 +110,22 @@ def test_rows_as_the_stream_ends_them(publisher, server):
         for key, (key_hash, row_hash) in ended.items():
             assert ((key_hash, row_hash) in rows) is (row_hash is not None), key
         assert list(table.hashes(("id", "note"), [("200", None)])) == [ended["200",]]
+
+
+def test_a_key_that_is_null(publisher, server):
+    """PostgreSQL 18 lets an identity have one that is older than its NOT NULL constraint, which is NOT VALID."""
+    publisher.execute("""
+        CREATE TABLE nulls (id int, note text, n int); INSERT INTO nulls VALUES (NULL, 'a', 0), (7, 'b', 0);
+        ALTER PUBLICATION pub SET TABLE nulls""")
+    with source(publisher) as opened:
+        table = verified(server, opened)
+        extent = table.extent()
+        buckets = table.buckets(extent, (), lambda _: None)
+        assert sorted(number for _, _, number in buckets.values()) == [0, 7]
+        rows = table.rows(extent, list(buckets), ())
+        window = TableWindow(("id", "note", "n"), {(None,): [None, UNCHANGED, "0"]})
+        (ended,) = table.ended(window, window.rows).values()
+        assert ended in rows
 
 
 def test_rows_of_domains(publisher, server):

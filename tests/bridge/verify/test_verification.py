@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from pgbridge.bridge.catalog.lock import locked
-from pgbridge.bridge.config.config import Config
+from pgbridge.bridge.config.config import Config, Subscription
 from pgbridge.bridge.lake import writes
+from pgbridge.bridge.publication.published_table import PublishedTable
 from pgbridge.bridge.runtime.errors import VerifyError
 from pgbridge.bridge.spark.session import fork
+from pgbridge.bridge.sync.table_reading import Pace
 from pgbridge.bridge.verify import command, table_comparison, target, verification
+from pgbridge.bridge.verify.comparison import Verdict
 from pgbridge.bridge.verify.source import Source
+from pgbridge.bridge.verify.tables import VerifiedTable
 from pgbridge.bridge.verify.target import TargetVersion
+from pgbridge.bridge.verify.window import Window
+from pgbridge.protocol.codec.messages import Begin, Column, Commit, Insert, Relation, Value, ValueKind
+from pgbridge.protocol.codec.pgoutput import encode
+from pgbridge.protocol.lsn import Lsn
 from tests.bridge.subscribed import end, running
 from tests.documented import block_with
 from tests.oracle.load import Load
+from tests.oracle.memory_tables import MemoryTables
 from tests.protocol.sampled import OWN_TYPES, SAMPLES
 
+TABLE = VerifiedTable(PublishedTable(1, "public", "t", "r", "d", (), ()), "/t", (), ("id",))
 PAGE = (Path(__file__).parents[3] / "docs" / "verify.md").read_text(encoding="utf-8")
 
 
@@ -150,6 +163,48 @@ def test_without_a_daemon_what_is_not_applied_yet_is_left_out(publisher, pipelin
     assert tables_of(document)["public.t"]["left_out"] == 5
     bridge.spark.sql(f"UPDATE delta.`{bridge.path('t')}` SET note = 'z' WHERE id = 12").collect()
     assert tables_of(verified(bridge))["public.t"]["differences"] == {"changed": 1}
+
+
+def verification_of(**options):
+    """Without Spark and a catalog."""
+    nothing: Any = None
+    spark: Any = MemoryTables()
+    subscription = Subscription(name="shop", connection="", publications=("pub",), warehouse="/lake")
+    return verification.Verification(spark, nothing, subscription, nothing, lambda: False, Pace(), 0.0, 0, **options)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_only_without_a_daemon_the_windows_memory_is_bounded(monkeypatch, running):
+    """A daemon's is bounded by the WAL. Without one the subscription's slot may have any number of changes."""
+    columns = (Column("id", 23, -1, is_key=True), Column("note", 25, -1, is_key=False))
+    relation = Relation(1, "public", "t", "d", columns)
+    row = Insert(1, (Value(ValueKind.TEXT, b"1"), Value(ValueKind.TEXT, b"a")))
+    stream = [encode(each) for each in (Begin(Lsn(19), 0, 7), relation, row, row, Commit(0, Lsn(19), Lsn(20), 0))]
+    source: Any = SimpleNamespace(changes=lambda *_: stream, waiting=lambda *_: stream)
+    lsns = (Lsn(10), Lsn(50)) if running else (Lsn(50), Lsn(10))
+
+    def rows():
+        window = verification_of()._window(source, *lsns, [TABLE])
+        return window.tables["public", "t"].rows
+
+    assert rows() == {("1",): ["1", "a"] if running else None}
+    monkeypatch.setattr(verification, "MOST_BYTES", 2000)
+    with nullcontext() if running else pytest.raises(VerifyError, match="too many rows have changed"):
+        rows()
+
+
+def test_a_mistake_with_one_table_is_logged_and_ends_no_others(monkeypatch):
+    def version_at(*_):
+        raise TypeError("no number\nat all")
+
+    monkeypatch.setattr(verification, "version_at", version_at)
+    nothing: Any = None
+    with capture_logs() as logs:
+        verdict = verification_of()._verdict(
+            Verdict("public.t", "/t"), nothing, TABLE, Window({}, Lsn(1), Lsn(2)), Lsn(1), Lsn(2), "app"
+        )
+    assert verdict == Verdict("public.t", "/t", why="an unexpected error, TypeError: no number")
+    assert [(event["relation"], str(event["exc_info"])) for event in logs] == [("public.t", "no number\nat all")]
 
 
 @pytest.mark.parametrize("located", [True, pytest.param(False, marks=pytest.mark.soak)])

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from pgbridge.bridge.apply.published import Published
 from pgbridge.bridge.catalog import refresh
+from pgbridge.bridge.catalog.catalog import Catalog
+from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.catalog.lock import locked
-from pgbridge.bridge.catalog.verified import put, rows
+from pgbridge.bridge.catalog.verified import Begun, VerifiedRow, put, rows
+from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.lake.table import table_version
 from pgbridge.bridge.monitor.document import subscription_status
 from pgbridge.bridge.runtime import log
+from pgbridge.bridge.runtime.errors import PublisherError
 from pgbridge.bridge.runtime.threads import Turns
 from pgbridge.bridge.verify import verifier as module
 from pgbridge.bridge.verify.verifier import Verifier
 from pgbridge.protocol.lsn import Lsn
+from tests.bridge.configurations import placed
 from tests.bridge.subscribed import end, running, wait_until
 from tests.bridge.verify.test_verification import tables_of, verified
 from tests.oracle.load import Load
+from tests.oracle.memory_tables import MemoryTables
 
 SETUP = """
 CREATE TABLE large (id bigint PRIMARY KEY, note text);
@@ -238,6 +247,53 @@ def test_a_server_that_does_not_answer_is_told_once(bridge):
     assert [event["event"] for event in logs if event["log_level"] == "warning"] == [
         "tables cannot be verified now; they are tried again"
     ]
+
+
+@pytest.mark.parametrize("error", [TypeError("no number"), PublisherError("the server has gone")])
+def test_a_step_that_fails_leaves_the_other_tables_their_turn(tmp_path, monkeypatch, error):
+    """Each of its tables has a step of its own then, so that one alone keeps failing."""
+    steps = []
+
+    class Verified:
+        noted = ()
+
+        def __init__(self, _, catalog, subscription, *__, **___):
+            self.catalog, self.name = catalog, subscription.name
+
+        def run(self, wanted):
+            rels = [rel for rel in self.catalog.rels(self.name) if wanted(rel.qualified_name)]
+            steps.append("".join(rel.name for rel in rels))
+            if "b" in steps[-1]:
+                raise error
+            for rel in rels:
+                compared(rel.name, time.time())
+
+    monkeypatch.setattr(module, "Publisher", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(Published, "read", lambda *_: SimpleNamespace(tables={}))
+    monkeypatch.setattr(module, "Verification", Verified)
+    options = {"connection": "", "publications": ("pub",), "warehouse": "/lake"}
+    subscription = Subscription(name="shop", **options, **placed({"workers__verify_every_h": 24}))
+
+    def compared(name, tried_s, begun=None):
+        put(catalog, "shop", VerifiedRow("public", name, "/t", Lsn(10), tried_s, Lsn(20), begun=begun))
+
+    with closing(Catalog(tmp_path / "catalog.sqlite")) as catalog:
+        catalog.register("shop", enabled=True)
+        catalog.create_origin("shop", Lsn(0x20), "abc", [RelRow("public", name, "r", Lsn(10), "/t") for name in "abc"])
+        catalog.set_state("shop", "streaming")
+        spark: Any = MemoryTables()
+        verifier = Verifier(subscription, spark, catalog, log.get("test"))
+        with capture_logs() as logs:
+            for _ in range(5):
+                verifier.turn()
+            compared("a", 0.0)  # looked at before that failure
+            compared("c", 1.0)
+            for _ in range(2):
+                verifier.turn()
+            compared("a", time.time(), Begun("id", "7", 20, 0.0, 1))  # after it, and not finished
+            verifier.turn()
+    assert steps == ["abc", "a", "b", "c", "b", "ac", "b", "b"]
+    assert {event["exc_info"] for event in logs} == {isinstance(error, TypeError)}
 
 
 def test_the_daemon_verifies_by_itself_and_ends_at_once(bridge, monkeypatch):

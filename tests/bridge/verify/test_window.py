@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgbridge.bridge.runtime.errors import VerifyError
 from pgbridge.bridge.verify.window import UNCHANGED, Window
 from pgbridge.protocol.codec.messages import (
     Begin,
@@ -79,6 +80,43 @@ def test_values_that_the_stream_left_out():
     assert found.rows[("7",)] == ["7", UNCHANGED]
     assert found.base == {("7",): ("5",)}
     assert (found.rows[("5",)], found.rows[("6",)]) == (None, None)
+
+
+CHANGES = (
+    transaction(20, T, Insert(1, values("1", "a")), Update(1, values("2", TOAST), values("1", None))),
+    transaction(30, Delete(1, None, values("3", "old")), Update(1, values("4", "b"), None, values("4", "a"))),
+)
+
+
+def test_where_only_keys_count_no_values_are_kept():
+    """Not even before a transaction's end."""
+    every = Window({("public", "t"): ("id",)}, Lsn(10), Lsn(50), only_keys=True)
+    every.read(encode(message) for messages in CHANGES for message in messages)
+    assert every.tables["public", "t"].rows == dict.fromkeys(window(*CHANGES).rows)
+    every.read(map(encode, transaction(40, Insert(1, values("5", "large" * 1000)))[:-1]))
+    assert [message for message, _ in every._pending] == [Insert(1, values("5", TOAST))]
+
+
+def test_bags_have_their_values_where_only_keys_count():
+    rows = transaction(20, T, Insert(1, values("1", "a")), Delete(1, None, values("2", "b")))
+    bags = Window({("public", "t"): ()}, Lsn(10), Lsn(50), only_keys=True)
+    bags.read(map(encode, rows))
+    assert (bags.tables["public", "t"].inserted, bags.tables["public", "t"].removed) == ([("1", "a")], [("2", "b")])
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "most"), [(("id",), 1, 3), (("id",), 1 << 20, 3), ((), 1, 3), ((), 1 << 20, 0)]
+)
+def test_more_than_memory_may_have_is_refused(key, size, most):
+    """Of tables without keys also the values count; other tables do not."""
+    other = Relation(2, "public", "u", "d", T.columns)
+    bounded = Window({("public", "t"): key}, Lsn(10), Lsn(50), only_keys=True, most_bytes=4000)
+    bounded.read(map(encode, transaction(20, other, *[Insert(2, values("1", "a"))] * 100, T)))
+    row = Insert(1, values("1", "x" * size))
+    bounded.read(map(encode, transaction(30, *[row] * most)))
+    with pytest.raises(VerifyError, match="too many rows have changed since Delta's last batch") as caught:
+        bounded.read(map(encode, transaction(40, row)))
+    assert "run the daemon until it has caught up" in caught.value.hint
 
 
 def prepared(gid, *changes):
