@@ -246,7 +246,7 @@ def skip(
 ) -> None:
     """Skip a transaction that cannot be applied, as ALTER SUBSCRIPTION … SKIP does.
 
-    None of its changes is applied to any table. They are kept in the state directory instead.
+    None of its changes is applied to any table. What the server has sent of it is kept in the state directory.
     """
     if show:
         cli_tables.show_skipped(config_file, name, lsn)

@@ -22,10 +22,11 @@ from pgbridge.bridge.batch.row_filters import MARKS
 from pgbridge.bridge.catalog import catalog_rows, followed, lock, maintenance
 from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from pgbridge.bridge.effects.events import COMMANDS, DELETE, NO_OLD, OLD_TUPLE, TRUNCATE
+from pgbridge.bridge.recovery import manifest_table
 from pgbridge.bridge.runtime import errors, process, remedies
 from pgbridge.bridge.skipped import kept_transaction
 from pgbridge.bridge.skipped.replay import Replay, lines_of
-from pgbridge.bridge.spark.session import command_session
+from pgbridge.bridge.spark.session import command_session, told
 from pgbridge.bridge.targets.target import Target
 from pgbridge.bridge.track.progress import given_lsn
 from pgbridge.protocol.bulk.message_array import ChunkedMessages
@@ -69,9 +70,15 @@ def replay(
     Raises:
         SkipError: No such transaction was kept, it cannot be replayed, or it was replayed already.
         StateError: A daemon is running, or the subscription has a batch that is not finished.
+        TakenOver: Another machine goes on with the subscription.
         ApplyError: A commit failed; what was committed before remains, and another attempt goes on from there.
     """
-    finish_lsn, folder = _existing(config, subscription, text)
+    finish_lsn, folder, of_added = _existing(config, subscription, text)
+    if folder == of_added:
+        raise errors.SkipError(
+            f"the transaction that finished at {finish_lsn} cannot be replayed: {_OF_ADDED}",
+            hint=_of_added_hint(subscription.name, of_added),
+        )
     kept, done = kept_transaction.read(folder), folder / DONE
     if kept.refused is not None:
         raise errors.SkipError(
@@ -82,6 +89,8 @@ def replay(
     if done.exists():
         when = json.loads(done.read_text(encoding="utf-8"))["time"]
         raise errors.SkipError(f"the transaction that finished at {finish_lsn} was replayed at {when}")
+    if of_added is not None:
+        yield f"tables that were being added are left out; {_of_added_hint(subscription.name, of_added)}"
     if not kept.tables:
         yield f"the transaction that finished at {finish_lsn} has no changes that are published"
         return
@@ -93,15 +102,19 @@ def replay(
         with catalog.transaction():  # because a hand-over moves tables from one name to the other
             rels = catalog.rels_by_name(subscription.name)
             copying = catalog.rels_by_name(catalog_rows.sync_name(subscription.name)).keys()
+            remote_lsn = catalog.remote_lsn(subscription.name)
         with (
             started(config, subscription)
             if started
             else command_session(config, [subscription], log="spark.log", commits=True) as spark
         ):
+            with told(spark):
+                manifest_table.check_owned(spark, catalog, subscription)
             replaying = Replay(
                 spark,
                 subscription,
                 app_id=row.txn_app_id,
+                remote_lsn=remote_lsn or INVALID,
                 kept=kept,
                 types=_types(catalog, subscription),
                 rels=rels,
@@ -135,9 +148,12 @@ def show_skipped(config: Config, subscription: Subscription, text: str) -> Itera
         SkipError: No such transaction was kept.
         ApplyError: A value cannot be read.
     """
-    _, folder = _existing(config, subscription, text)
+    _, folder, of_added = _existing(config, subscription, text)
+    kept = kept_transaction.read(folder)
+    if folder == of_added and kept.refused is None:
+        kept = replace(kept, refused=_OF_ADDED)
     with closing(Catalog(catalog_path(config.state_dir))) as catalog:
-        yield from show(kept_transaction.read(folder), _types(catalog, subscription))
+        yield from show(kept, _types(catalog, subscription))
 
 
 def _types(catalog: Catalog, subscription: Subscription) -> Callable[[Sequence[tuple[int, int]]], list[ColumnType]]:
@@ -146,18 +162,45 @@ def _types(catalog: Catalog, subscription: Subscription) -> Callable[[Sequence[t
     return lambda wanted: [resolve(oid, typmod, kept) for oid, typmod in wanted]
 
 
-def _existing(config: Config, subscription: Subscription, text: str) -> tuple[Lsn, Path]:
-    """The LSN and the folder of a transaction that was skipped."""
+def _existing(config: Config, subscription: Subscription, text: str) -> tuple[Lsn, Path, Path | None]:
+    """The LSN of a transaction that was skipped, its folder, and that of the tablesync worker, if it has skipped it.
+
+    They are the same if only that worker has.
+    """
     finish_lsn, skipped, name = given_lsn(text), config.state_dir / "skipped", subscription.name
-    folder = kept_transaction.folder_of(skipped, name, str(finish_lsn))
-    if folder.is_dir():
-        return finish_lsn, folder
-    others = sorted(path.parent.name.replace("-", "/") for path in skipped.glob(f"*/{name}"))
+    owners = name, catalog_rows.sync_name(name)
+    own, of_added = (kept_transaction.folder_of(skipped, owner, str(finish_lsn)) for owner in owners)
+    if own.is_dir():
+        return finish_lsn, own, of_added if of_added.is_dir() else None
+    if of_added.is_dir():
+        return finish_lsn, of_added, of_added
+    others = sorted({path.parent.name.replace("-", "/") for owner in owners for path in skipped.glob(f"*/{owner}")})
     known = f"kept are: {', '.join(others)}" if others else "none is kept"
+    with closing(Catalog(catalog_path(config.state_dir))) as catalog:
+        hint = f"skip one first: {remedies.skip(name, str(finish_lsn))}"
+        if not _can_be_skipped(catalog, name, finish_lsn):
+            hint = "the stream has passed that LSN: what was there is applied, or the server could not send it"
     raise errors.SkipError(
-        f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})',
-        hint=f"skip one first: {remedies.skip(name, str(finish_lsn))}",
+        f'no transaction that finished at {finish_lsn} was skipped by subscription "{name}" ({known})', hint=hint
     )
+
+
+def _can_be_skipped(catalog: Catalog, name: str, finish_lsn: Lsn) -> bool:
+    """Whether a subscription, or its tablesync worker, has not passed a transaction yet (see `alter.set_skip`)."""
+    remote_lsn, error = catalog.remote_lsn(name), catalog.last_error(catalog_rows.sync_name(name))
+    return remote_lsn is None or finish_lsn >= remote_lsn or (error is not None and error.finish_lsn == finish_lsn)
+
+
+_OF_ADDED: Final = "it was skipped for tables that were being added"
+"""Why what only the tablesync worker has skipped is not replayed: when its tables join the stream, the catalog has an
+LSN behind the transaction, as if they were copied there."""
+
+
+def _of_added_hint(name: str, of_added: Path) -> str:
+    """How the tables come by a transaction that the tablesync worker has skipped: a copy has it."""
+    tables = kept_transaction.read(of_added).tables or [("TABLE",)]  # one that was not decoded may not say which
+    again = remedies.resync(name, *(".".join(table) for table in sorted(tables)))
+    return f"unless they were copied since, copy them again: {again}"
 
 
 def _check_begun(begun: Path, name: str) -> None:

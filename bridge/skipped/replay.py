@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession, functions as F
 
 from pgbridge.bridge.batch.batcher import Batcher
 from pgbridge.bridge.effects import divided, events
-from pgbridge.bridge.lake import commit_errors, location, retry, schema, table
+from pgbridge.bridge.lake import commit_errors, location, retry, schema, table, table_position
 from pgbridge.bridge.lake.commit.apply_table import apply_table
 from pgbridge.bridge.lake.commit.change_frame import append_changes
 from pgbridge.bridge.lake.commit.conflicts import KeyedTarget
@@ -30,7 +30,7 @@ from pgbridge.bridge.runtime import errors, remedies
 from pgbridge.bridge.skipped.kept_transaction import KeptRoutes, KeptTransaction
 from pgbridge.bridge.targets.location import quoted
 from pgbridge.bridge.targets.target import Target
-from pgbridge.protocol.lsn import INVALID
+from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -86,6 +86,7 @@ class Replay:
     Args:
         spark: A session of its own.
         app_id: Delta's application id of the subscription's commits.
+        remote_lsn: The origin's LSN: snapshots of earlier LSNs are without the transaction.
         kept: What was kept of it.
         types: How values of these (type oid, typmod) are decoded.
         rels: The subscription's tables, by (namespace, name).
@@ -105,6 +106,7 @@ class Replay:
         subscription: Subscription,
         *,
         app_id: str,
+        remote_lsn: Lsn,
         kept: KeptTransaction,
         types: Callable[[Sequence[tuple[int, int]]], list[ColumnType]],
         rels: Mapping[tuple[str, str], RelRow],
@@ -114,11 +116,14 @@ class Replay:
         self._subscription = subscription
         self._kept = kept
         self._types = types
+        self._remote_lsn = remote_lsn
         self._finish_lsn = kept.transaction.commit_lsn
-        self._app_id = f"{app_id}/replay-{str(self._finish_lsn).replace('/', '-')}"
+        # of the server that had the transaction: pg_upgrade makes another one, and no other life of the subscription
+        self._app_id = f"{kept.origin}/replay-{str(self._finish_lsn).replace('/', '-')}"
         self.copied_since: list[str] = []
         self._paths: dict[tuple[str, str], str] = {}
-        if kept.origin != app_id:
+        upgraded = kept.origin != app_id
+        if upgraded and kept.origin.rpartition("/")[2] != app_id.rpartition("/")[2]:
             raise errors.SkipError(
                 f'the transaction was skipped before subscription "{subscription.name}" began afresh',
                 hint="the tables were copied since then, from the server as it was at that time",
@@ -144,7 +149,8 @@ class Replay:
                     f'table "{name}" is being copied; once that is done, it has the transaction\'s changes',
                     hint=f"run the daemon until its state is r ({remedies.status()}), then repeat the command",
                 )
-            if rel.lsn > self._finish_lsn and rel.lsn != then.lsn:
+            since = rel.lsn if rel.lsn > self._finish_lsn or not upgraded else self._copied_at(name, rel.path)
+            if since > self._finish_lsn and since != then.lsn:
                 self.copied_since.append(name)
             elif (column := kept.masked_otherwise(relation, subscription.shape_of(name))) is not None:
                 raise errors.SkipError(
@@ -153,6 +159,24 @@ class Replay:
                 )
             else:
                 self._paths[relation] = rel.path
+
+    def _copied_at(self, name: str, path: str) -> int:
+        """Where a table was copied, by its own log: after pg_upgrade the catalog does not know it any more.
+
+        0 if that was not after the transaction.
+        """
+        history = table_position.history_of(self._spark, path)
+        for commit in history.commits():
+            if commit.position is not None and commit.position <= self._finish_lsn:
+                return 0
+            if commit.position is not None and commit.epoch is None:
+                return commit.position
+        if history.is_whole:
+            return 0
+        raise errors.SkipError(
+            f'the log of table "{name}" does not go back to the transaction, so a copy may have its changes already',
+            hint=self._by_hand,
+        )
 
     @property
     def _by_hand(self) -> str:
@@ -219,7 +243,7 @@ class Replay:
             name = changes.target.qualified_name
             part = parts[name] = parts.get(name, 0) + 1
             replayed = TableReplayed(name)
-            stamp = CommitStamp(f"{self._app_id}.{part}", self._finish_lsn, self._finish_lsn)
+            stamp = CommitStamp(f"{self._app_id}.{part}", self._remote_lsn, self._finish_lsn)
             context = errors.ApplyContext(self._subscription.origin_name, self._finish_lsn, None, name)
             with commit_errors.error_context(context), stamped(self._spark, stamp):
                 retry.retry_commit(partial(self._commit, changes, replayed), changes.target.path)

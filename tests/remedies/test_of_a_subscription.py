@@ -31,7 +31,7 @@ from pgbridge.bridge.runtime.errors import (
 )
 from pgbridge.bridge.runtime.warehouse import Layout
 from pgbridge.bridge.service import cli
-from pgbridge.bridge.service.replay import _check_begun
+from pgbridge.bridge.service.replay import _check_begun, replay as replay_command
 from pgbridge.bridge.skipped import replay
 from pgbridge.bridge.skipped.kept_transaction import read, write
 from pgbridge.bridge.sync import tablesync
@@ -343,7 +343,7 @@ def test_a_lag_that_verify_does_not_wait_for(publisher, tmp_path):
 
 
 def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
-    """Its table waits, is copied, or has other columns by now; or an earlier attempt may not have reached the disk."""
+    """Its table waits, is copied, was being added, or has other columns by now; or the disk may lack an attempt."""
     publisher.execute(KEYED)
     with bridge(publisher, tmp_path) as (pipeline, rows):
         name, catalog = pipeline.subscription.name, pipeline.catalog
@@ -359,6 +359,7 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
                 pipeline.spark,
                 pipeline.subscription,
                 app_id="a",
+                remote_lsn=lsn,
                 kept=read(path),
                 types=types,
                 rels=rels,
@@ -384,10 +385,15 @@ def test_a_transaction_that_cannot_be_replayed(publisher, tmp_path):
         begun.write_text('{"flushing": true, "boot_id": ""}')
         with pytest.raises(SkipError) as begun_before:
             _check_begun(begun, name)
-        for hint in (caught.value.hint, begun_before.value.hint):
+        config, of_added = config_of(pipeline), transaction(int(lsn) + 1, added, insert(1, "a"))
+        batch = batcher(subscribed(added)).form([of_added], lsn)
+        write(batch, config.state_dir / "skipped", sync_name(name), origin="a", rels={})
+        with pytest.raises(SkipError, match="skipped for tables that were being added") as left_out:
+            list(replay_command(config, pipeline.subscription, str(Lsn(lsn + 1))))
+        for hint in (caught.value.hint, begun_before.value.hint, left_out.value.hint):
             before = catalog.rels_by_name(name)["public", "t"].lsn
             publisher.execute("INSERT INTO t SELECT max(id) + 1 FROM t")
             type_in(pipeline, hint.rpartition(": ")[2].replace("TABLE", "public.t"))
             pipeline.catch_up()
             assert catalog.rels_by_name(name)["public", "t"].lsn > before
-        assert len(rows("t")) == 3
+        assert len(rows("t")) == 4

@@ -39,7 +39,8 @@ class Commit:
         end_lsn: That batch's end, as text.
         restored: The version that a RESTORE restored; None for a RESTORE by time. Of a commit that was made for a
             checkpoint, the version with the table's position. None for all others.
-        start_lsn: The batch's start, as text; of a copy, its end.
+        start_lsn: The batch's start, as text; of a copy, its end; of a transaction that was replayed, the
+            origin's LSN then.
         last_commit_time: When the batch's last transaction was committed, in ISO 8601; empty if that is not known.
         made_ms: When Delta made the commit, in milliseconds since 1970.
         retention_ms: The retention of a VACUUM that begins here; None for other operations.
@@ -140,6 +141,15 @@ class Commit:
     def is_beyond(self, lsn: int) -> bool:
         """Whether it has rows of a batch that ends after an LSN."""
         return self.epoch is not None and self.position is not None and self.position > lsn
+
+    def is_replayed_after(self, lsn: int) -> bool:
+        """Whether a transaction was replayed when everything up to an LSN was applied, or has itself ended later.
+
+        Earlier versions wrote the transaction's own LSN only.
+        """
+        if not self.origin.rpartition("/")[2].startswith("replay-"):
+            return False
+        return max(int(Lsn.parse(text)) for text in (self.start_lsn, self.end_lsn)) >= lsn
 
 
 def _mark(user_metadata: str | None) -> dict[str, Any]:

@@ -130,8 +130,9 @@ class History:
     def as_of(self, position: int) -> int | None:
         """The latest version whose rows are those of an LSN: the one before the first commit of a later batch.
 
-        So it has what other writers committed until then, and an OPTIMIZE of these rows. None if the history does not
-        go back so far, or the table did not exist.
+        So it has what other writers committed until then, and an OPTIMIZE of these rows. A replay counts as a later
+        batch at the origin's LSN, too: a transaction's tables get their commits one after the other. None if the
+        history does not go back so far, or the table did not exist.
         """
         latest: int | None = None
         version = self._latest()
@@ -141,7 +142,7 @@ class History:
                 version = commit.restored
                 continue
             own = commit.position
-            if own is not None and own > position:
+            if (own is not None and own > position) or commit.is_replayed_after(position):
                 latest = None
             elif latest is None:
                 latest = commit.version
@@ -198,8 +199,11 @@ class History:
                 yield self._walk(restore.version - 1)
 
     def has_after(self, position: int) -> bool:
-        """Whether a batch that ends after a position is among the commits that were read."""
-        return any(commit.position is not None and commit.position > position for commit in self._commits.values())
+        """Whether a batch that ends after a position, or a replay after it, is among the commits that were read."""
+        return any(
+            (commit.position is not None and commit.position > position) or commit.is_replayed_after(position)
+            for commit in self._commits.values()
+        )
 
     def commits(self) -> list[Commit]:
         """All commits that the latest version contains, the latest first."""

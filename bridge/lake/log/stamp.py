@@ -36,6 +36,7 @@ class CommitStamp:
 
     Attributes:
         txn_app_id: Delta's application id: server, subscription, incarnation and epoch.
+        start_lsn: The batch's start; of a copy, its end. Of a transaction that is replayed, the origin's LSN.
         end_lsn: The batch's end; Delta's transaction version. Delta leaves a commit out if the table has its version,
             or a higher one, of the application id.
         alters: The commits change the table's columns for the batch. They have an application id of their own, and the

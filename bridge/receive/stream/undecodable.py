@@ -82,7 +82,10 @@ def name_culprit(
     elif options is not None:
         error.finish_lsn = _culprit(error, subscription, options, log)
     if error.finish_lsn is not None:
-        error.hint = f"the change is in the WAL; to skip its transaction, run: {remedies.skip(name, error.finish_lsn)}"
+        error.hint = (
+            f"the change is in the WAL; to skip its transaction, run: {remedies.skip(name, error.finish_lsn)}; nothing "
+            f"of it is kept: to have its other changes, copy the tables again: {remedies.resync(name, 'TABLE')}"
+        )
     else:
         error.hint = (
             "the change is in the WAL, and its transaction is not known; to copy all tables again, run: "

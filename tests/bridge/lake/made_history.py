@@ -20,9 +20,9 @@ def mine(lsn, app_id=ME, *, part=False):
     return SimpleNamespace(operation="MERGE", origin=app_id, end_lsn=f"0/{lsn:X}", restored=None, part=part)
 
 
-def by_command(lsn, command="replay"):
+def by_command(lsn, command="replay", after=None):
     """A commit of `pgbridge replay` or `verify --repair`, with the stamp that they have."""
-    stamp = CommitStamp(f"{FAMILY}{command}-0-{lsn:X}.1", Lsn(lsn), Lsn(lsn))
+    stamp = CommitStamp(f"{FAMILY}{command}-0-{lsn:X}.1", Lsn(after or lsn), Lsn(lsn))
     return SimpleNamespace(operation="MERGE", stamp=stamp)
 
 

@@ -6,7 +6,7 @@ What a skipped transaction held is shown as it came, whatever it was.
 from __future__ import annotations
 
 import json
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -15,7 +15,7 @@ from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from pgbridge.bridge.catalog.catalog_rows import BatchIntent
 from pgbridge.bridge.catalog.lock import locked
 from pgbridge.bridge.config.config import Config, Subscription
-from pgbridge.bridge.runtime.errors import ApplyError, SkipError, StateError
+from pgbridge.bridge.runtime.errors import ApplyContext, ApplyError, SkipError, StateError, TakenOver
 from pgbridge.bridge.service.replay import _check_begun, replay, show, show_skipped
 from pgbridge.bridge.skipped.kept_transaction import folder_of, write
 from pgbridge.protocol.codec.messages import Column, Delete, Insert, Truncate, Update
@@ -32,10 +32,10 @@ def no_spark(*_):
     yield
 
 
-def skip(state_dir, one, *tables):
+def skip(state_dir, one, *tables, name="shop"):
     """Keep a transaction of table t as a skipped one."""
     batch = batcher(*(tables or [subscribed(T)])).attempt([one], Lsn(0x10))
-    write(batch, state_dir / "skipped", "shop", origin="pgbridge/1/shop/x", rels={})
+    write(batch, state_dir / "skipped", name, origin=f"pgbridge/1/{name}/abc", rels={})
 
 
 @pytest.fixture
@@ -58,10 +58,55 @@ def test_no_lsn(shop):
     assert "0/18x" in refused(shop, "0/18x")
 
 
-def test_no_such_transaction(shop):
-    found = refused(shop, "0/19")
-    assert 'no transaction that finished at 0/19 was skipped by subscription "shop" (kept are: 0/18)' in found
-    assert "pgbridge skip shop --lsn 0/19" in found
+def test_no_such_transaction(shop, tmp_path):
+    """One that is still to come can be skipped first, by the added tables' worker, too: it is behind the stream."""
+    skip(tmp_path, transaction(0x16, T, insert(1, "a")), name="shop:sync")
+    said = refused(shop, "0/20")
+    assert 'no transaction that finished at 0/20 was skipped by subscription "shop" (kept are: 0/16, 0/18)' in said
+    assert "HINT:  skip one first: pgbridge skip shop --lsn 0/20" in said
+    said = refused(shop, "0/19")
+    assert "HINT:  the stream has passed that LSN" in said
+    assert "pgbridge skip" not in said
+    with closing(Catalog(catalog_path(tmp_path))) as catalog:
+        catalog.register("shop:sync", enabled=True)
+        catalog.record_error("shop:sync", "x", counter="apply", finish_lsn=Lsn(0x19))
+    assert "pgbridge skip shop --lsn 0/19" in refused(shop, "0/19")
+
+
+def test_what_was_skipped_for_added_tables_is_shown_and_not_replayed(shop, tmp_path):
+    """Such a table has joined the stream behind it, and has the transaction by another copy."""
+    skip(tmp_path, transaction(0x16, T, insert(1, "a")), name="shop:sync")
+    said = refused(shop, "0/16")
+    assert "finished at 0/16 cannot be replayed: it was skipped for tables that were being added" in said
+    assert said.endswith("unless they were copied since, copy them again: pgbridge refresh shop --resync public.t")
+    first, change = (json.loads(line) for line in show_skipped(shop, SHOP, "0/16"))
+    assert first["replay"] == "not possible: it was skipped for tables that were being added"
+    assert change["new"] == {"id": 1, "note": "a"}
+    error = ApplyError("it ends the JVM", ApplyContext("o", Lsn(0x17)))
+    batch = batcher(subscribed(T)).refuse([transaction(0x17, T)], Lsn(0x10), error)
+    write(batch, tmp_path / "skipped", "shop:sync", origin="pgbridge/1/shop:sync/abc", rels={})
+    assert refused(shop, "0/17").endswith("pgbridge refresh shop --resync TABLE")
+
+
+def test_what_was_skipped_for_added_tables_too_is_left_out(shop, tmp_path):
+    """The subscription's own part is replayed, though it is empty here; the other tables are named."""
+    skip(tmp_path, transaction(0x28, T, insert(1, "a")), subscribed(LOG))
+    skip(tmp_path, transaction(0x28, T, insert(1, "a")), name="shop:sync")
+    told, last = replay(shop, SHOP, "0/28", started=no_spark)
+    assert told.startswith("tables that were being added are left out; unless they were copied since")
+    assert told.endswith("pgbridge refresh shop --resync public.t")
+    assert last == "the transaction that finished at 0/28 has no changes that are published"
+    assert json.loads(next(show_skipped(shop, SHOP, "0/28")))["replay"] == "possible"
+
+
+def test_another_machine_has_taken_over(shop, tables):
+    """Its rows are newer than the transaction's; nothing is committed here."""
+    with closing(Catalog(catalog_path(shop.state_dir))) as catalog:
+        catalog.set_slot("shop", slot_name="slot", slot_state="ready", system_identifier="1")
+    tables.lake.manifests["pgbridge/1/shop", "slot"] = "{}"
+    tables.lake.generations["pgbridge/1/shop"] = 1
+    with pytest.raises(TakenOver, match='"shop" was taken over'):
+        list(replay(shop, SHOP, "0/18", started=lambda *_: nullcontext(tables)))
 
 
 def test_replayed_before(shop):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -11,6 +14,9 @@ from pgbridge.bridge.batch.routes import Routes, Subscribed
 from pgbridge.bridge.catalog.catalog_rows import RelRow
 from pgbridge.bridge.config.config import Subscription
 from pgbridge.bridge.effects.events import DELETE, INSERT, UPDATE
+from pgbridge.bridge.lake import table_position
+from pgbridge.bridge.lake.log.commit_info import Commit
+from pgbridge.bridge.lake.log.history import History
 from pgbridge.bridge.runtime.errors import ApplyError, SkipError
 from pgbridge.bridge.skipped.kept_transaction import FILE, folder_of, read
 from pgbridge.bridge.skipped.replay import Replay, TablePreview, TableReplayed, lines_of
@@ -18,8 +24,9 @@ from pgbridge.bridge.spark.session import fork
 from pgbridge.protocol.codec.messages import Relation, Truncate, Update
 from pgbridge.protocol.lsn import INVALID, Lsn
 from tests.bridge.apply.made_targets import delta_target
-from tests.bridge.batch.streamed import text, transaction
-from tests.bridge.skipped.kept import FINISH, ORIGIN, kept, message, relation, types
+from tests.bridge.batch.streamed import batcher, insert, subscribed, text, transaction
+from tests.bridge.lake.made_history import COPY_ID, commit_of, mine, theirs
+from tests.bridge.skipped.kept import FINISH, NO_SPARK, ORIGIN, kept, message, relation, types
 
 SUBSCRIPTION = Subscription(name="sub", connection="", publications=("pub",), warehouse="/lake")
 T, U = relation("t", 1), relation("u", 2)
@@ -44,7 +51,8 @@ def made(spark, tmp_path):
             if name not in without
         }
         session = fork(spark)
-        return Replay(session, SUBSCRIPTION, app_id=origin, kept=read(folder), types=types, rels=rels, copying=copying)
+        options = {"remote_lsn": Lsn(0x30), "types": types, "rels": rels, "copying": copying}
+        return Replay(session, SUBSCRIPTION, app_id=origin, kept=read(folder), **options)
 
     return make
 
@@ -148,6 +156,63 @@ def test_a_table_that_was_copied_since_has_it_already(made, rows_of):
 def test_tables_that_cannot_have_it(made, options, error):
     with pytest.raises(SkipError, match=error):
         made((T, *ROWS), **options)
+
+
+UPGRADED = "pgbridge/2/sub/x"
+"""As `ORIGIN`, once pg_upgrade has made another server."""
+
+
+@pytest.fixture
+def upgraded(tmp_path, monkeypatch):
+    """Makes the replay of a transaction of table t from before pg_upgrade, by the table's log."""
+    kept(batcher(subscribed(T)).attempt([transaction(FINISH, T, insert(1, "a"))], Lsn(0x10)), tmp_path)
+
+    def make(*commits, lsn=0, origin=UPGRADED, first=0):
+        log = [commit_of(version, made) for version, made in enumerate(commits, first)][::-1]
+        monkeypatch.setattr(table_position, "history_of", lambda *_: History("/lake/t", lambda latest: log[:latest]))
+        return Replay(
+            NO_SPARK,
+            SUBSCRIPTION,
+            app_id=origin,
+            remote_lsn=Lsn(0x1000),
+            kept=read(folder_of(tmp_path, "sub", str(FINISH))),
+            types=types,
+            rels={("public", "t"): RelRow("public", "t", "r", Lsn(lsn), "/lake/t", 700)},
+        )
+
+    return make
+
+
+def test_the_server_was_upgraded_since(upgraded):
+    """It is the same life: what a replay before has committed is left out, and so is a table that was copied since."""
+    before = upgraded(origin=ORIGIN)
+    after = upgraded(mine(0x10, COPY_ID), mine(0x20), mine(0x1000, "pgbridge/2/sub/x/3"))
+    assert (after.copied_since, after._paths) == ([], {("public", "t"): "/lake/t"})
+    assert after._app_id == before._app_id == f"{ORIGIN}/replay-0-18"
+    assert upgraded(mine(0x10, COPY_ID), mine(0x30, COPY_ID), mine(0x40)).copied_since == ["public.t"]
+    assert upgraded(lsn=0x2000).copied_since == ["public.t"]
+    assert upgraded(theirs("CREATE TABLE"), mine(0x20)).copied_since == []  # never copied
+    with pytest.raises(SkipError, match="does not go back to the transaction(.|\n)*skip sub --lsn 0/18 --show"):
+        upgraded(mine(0x20), mine(0x30), first=500)
+
+
+def test_its_commits_say_where_the_origin_was(upgraded, monkeypatch):
+    """By it a snapshot has all of them, or none; Delta's transaction version stays the transaction's own LSN."""
+    replay, stamps = upgraded(origin=ORIGIN), []
+
+    def stamped(_, stamp):
+        stamps.append(stamp)
+        return nullcontext()
+
+    vars(replay)["_tables"] = [SimpleNamespace(target=SimpleNamespace(qualified_name="public.t", path="/lake/t"))]
+    monkeypatch.setattr(Replay, "_commit", lambda *_: None)
+    monkeypatch.setattr("pgbridge.bridge.skipped.replay.LocalTables", mock.Mock())
+    monkeypatch.setattr("pgbridge.bridge.skipped.replay.stamped", stamped)
+    list(replay.apply())
+    (stamp,) = stamps
+    assert (stamp.start_lsn, stamp.txn_version, stamp.txn_app_id) == (0x1000, FINISH, f"{ORIGIN}/replay-0-18.1")
+    commit = Commit.of_log(1, {"operation": "MERGE", "userMetadata": stamp.user_metadata})
+    assert (commit.position, commit.is_replayed_after(0x1000), commit.is_replayed_after(0x1001)) == (None, True, False)
 
 
 def test_the_columns_are_others_by_now(made, spark, tmp_path):

@@ -132,8 +132,13 @@ COPY = mine(0x10, COPY_ID)
         # a batch that was undone, and applied again in parts
         ((COPY, mine(0x30), back_to(0, ME), mine(0x20, ME[:-1] + "4"), mine(0x30, ME[:-1] + "4")), (2, 3, 3, 4)),
         ((COPY, mine(0x30), back_to(0, ME)), (2, 2, 2, 2)),
-        # a replayed transaction's own LSN says nothing of the others
-        ((COPY, mine(0x20), by_command(0x15), mine(0x30)), (0, 2, 2, 3)),
+        # a replayed transaction is there from the batch on that follows the replay; so are those of earlier versions,
+        # whose commits have the transaction's own LSN only
+        ((COPY, mine(0x20), by_command(0x15, after=0x20), mine(0x30)), (0, 1, 2, 3)),
+        ((COPY, mine(0x20), by_command(0x15, after=0x20), UPKEEP, mine(0x30)), (0, 1, 3, 4)),
+        ((COPY, mine(0x20), by_command(0x18, after=0x28), theirs(), mine(0x30)), (0, 1, 1, 4)),
+        ((COPY, mine(0x20), by_command(0x22), mine(0x30)), (0, 1, 2, 3)),
+        ((COPY, mine(0x20), by_command(0x15, "repair"), mine(0x30)), (0, 2, 2, 3)),
         # copied afresh: before the second copy the first one counts
         ((COPY, mine(0x20), mine(0x25, "pgbridge/1/sub:sync/inc/copy"), mine(0x30)), (0, 1, 2, 3)),
         ((theirs("CREATE TABLE"), mine(0x20)), (0, 1, 1, 1)),  # without a copy
@@ -141,6 +146,16 @@ COPY = mine(0x10, COPY_ID)
 )
 def test_the_version_as_of_an_lsn(commits, versions):
     assert tuple(history(*commits)[0].as_of(lsn) for lsn in (0x10, 0x20, 0x25, 0x30)) == versions
+
+
+def test_a_transaction_that_was_replayed_is_there_as_a_whole():
+    """Both tables have it, or none: also where only one of them has a batch between the transaction and its replay."""
+    changed = history(COPY, mine(0x20), mine(0x30), by_command(0x25, after=0x30), mine(0x40))[0]
+    idle = history(COPY, mine(0x20), by_command(0x25, after=0x30))[0]
+    assert [(changed.as_of(lsn), idle.as_of(lsn)) for lsn in (0x20, 0x30, 0x40)] == [(1, 1), (2, 1), (4, 2)]
+    replay = [Commit(900, "MERGE", f"{FAMILY}replay-0-25.1", "0/25", start_lsn="0/30")]
+    cut = History("/lake/t", lambda latest: replay[:latest])  # all before it is older than the log's retention
+    assert (cut.as_of(0x20), cut.has_after(0x20), cut.has_after(0x40)) == (None, True, False)
 
 
 def test_a_history_that_does_not_go_back_so_far():
