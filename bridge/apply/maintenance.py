@@ -148,7 +148,7 @@ class Maintenance:
         self.tables.interrupt()
 
     def recover(self) -> None:
-        """Make an OPTIMIZE durable that an earlier process left, or undo it; called before anything else is done.
+        """Make an OPTIMIZE durable that an earlier process left, or undo it; called before anything is applied.
 
         It is not committed after this: the JVM that ran it is gone (`spark_lock`). A Spark Connect server may live on;
         what it commits late is flushed with the table's next batch.

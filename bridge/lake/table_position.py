@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 
+from pgbridge.bridge.catalog import catalog_rows
 from pgbridge.bridge.lake import location, table
 from pgbridge.bridge.lake.log.commit_info import Commit
 from pgbridge.bridge.lake.log.history import History
@@ -76,10 +77,9 @@ def table_position(spark: SparkSession, row: SubscriptionRow, owner: str, rel: R
     """
     known = rel.whole_lsn
     family = f"{row.txn_app_id}/"
-    server = f"pgbridge/{row.system_identifier}/{owner}"
     history = history_of(spark, rel.path, _LOOKED_AT)
-    current = (family, f"{server}:sync/")
-    own = history.own((*current, f"{server}/") if known else (family,), known)
+    current = families(row, owner)
+    own = history.own((*current, f"pgbridge/{row.system_identifier}/{owner}/") if known else (family,), known)
     lsn = INVALID if own is None or own.position is None else Lsn(own.position)
     if lsn > rel.position > INVALID:
         _check_stands(spark, history, history.before(own), rel, owner)
@@ -87,6 +87,11 @@ def table_position(spark: SparkSession, row: SubscriptionRow, owner: str, rel: R
     copied = own is not None and own.epoch is None
     is_former = own is not None and not own.origin.startswith(current)
     return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied, is_former)
+
+
+def families(row: SubscriptionRow, owner: str) -> tuple[str, str]:
+    """How the application ids begin of what is of this life of a subscription: its own, and its tablesync worker's."""
+    return f"{row.txn_app_id}/", f"pgbridge/{row.system_identifier}/{catalog_rows.sync_name(owner)}/"
 
 
 def has_committed(spark: SparkSession, path: str, app_id: str, end_lsn: Lsn) -> bool:

@@ -24,7 +24,7 @@ from pgbridge.bridge.catalog.catalog import Catalog, boot_id, catalog_path
 from pgbridge.bridge.lake.location import place_of
 from pgbridge.bridge.lake.log.local_log import local_folder, log_of
 from pgbridge.bridge.lake.log.stamp import TABLES_AT_ONCE
-from pgbridge.bridge.lake.table_position import history_of
+from pgbridge.bridge.lake.table_position import families, history_of
 from pgbridge.bridge.receive.publisher import Publisher
 from pgbridge.bridge.receive.slot import ReplicationConnection, check_slot, recovery_name, refusal
 from pgbridge.bridge.receive.slot_status import LOST, shown_status
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from pgbridge.bridge.lake.log.commit_info import Commit
     from pgbridge.bridge.receive.slot_status import SlotStatus
     from pgbridge.bridge.track.position import ServerHistory
+
+_SLOT_PATIENCE_S = 10.0
 
 
 def recover(
@@ -258,7 +260,7 @@ class _Recovery:
         # a server that crashed may have forgotten what was confirmed last
         origin, timeline = max((slot_lsn, server.timeline), (at[0], at[1]), key=lambda each: each[0])
         with ThreadPoolExecutor(TABLES_AT_ONCE, "recover") as pool:
-            look = partial(self._look, server, origin, f"{row.txn_app_id}/")
+            look = partial(self._look, server, origin, families(row, self._name))
             tables = list(pool.map(look, (rel for rel in known.rels(owner) if rel.state in "fr" and rel.waits is None)))
         return _Stream(row, origin, timeline, tables, max(self._epochs.get(owner, 0), row.epoch) + 1)
 
@@ -288,7 +290,7 @@ class _Recovery:
             afresh = f"run on the server: {drop}; then run: {remedies.recover(self._name)}"
             raise refusal(missing, here, anew=f"to copy all tables again, {afresh}")
 
-    def _look(self, server: ServerHistory, origin: Lsn, family: str, rel: RelRow) -> _Table:
+    def _look(self, server: ServerHistory, origin: Lsn, own: tuple[str, str], rel: RelRow) -> _Table:
         history = history_of(self._spark, rel.path, fence.AT_FIRST)
         since = max(origin, rel.whole_lsn)
         beyond = history.beyond(since)
@@ -298,8 +300,8 @@ class _Recovery:
         commits = history.commits()
 
         def last(contained: Iterable[Commit]) -> Commit | None:
-            own = (commit for commit in contained if not commit.part and commit.origin.startswith(family))
-            return next((commit for commit in own if commit.position is not None and commit.position <= since), None)
+            whole = (commit for commit in contained if not commit.part and commit.origin.startswith(own))
+            return next((commit for commit in whole if commit.position is not None and commit.position <= since), None)
 
         standing = last(commits)
         version = -1 if standing is None else standing.version
@@ -313,16 +315,20 @@ class _Recovery:
         """Drop the tablesync worker's slot, before nobody knows of it; one that is in use is told, and stays."""
         row = known.subscription(self._sync)
         status = None if row is None or row.slot_name is None else self._publisher.slot(row.slot_name)
-        if row is None or row.slot_name is None or status is None:
-            return
-        if status.active:
+        if row is None or row.slot_name is None or row.slot_state is None or status is None:
+            return  # without a state there is none, or another one of the same name
+        conninfo, slot_name = self._subscription.connection, self._subscription.slot_name
+        name, end_s = recovery_name(slot_name), time.monotonic() + _SLOT_PATIENCE_S
+        try:
+            with ReplicationConnection(
+                conninfo, application_name=name, stopping=lambda: time.monotonic() > end_s
+            ) as replication:
+                replication.drop_slot(row.slot_name)
+        except errors.SyncError:  # somebody streams from it
             drop = remedies.drop_slot(row.slot_name)
             yield f'replication slot "{row.slot_name}" is in use; when it is not, drop it on the server: {drop}'
-            return
-        conninfo, slot_name = self._subscription.connection, self._subscription.slot_name
-        with ReplicationConnection(conninfo, application_name=recovery_name(slot_name)) as replication:
-            replication.drop_slot(row.slot_name)
-        yield f'dropped replication slot "{row.slot_name}" on the publisher'
+        else:
+            yield f'dropped replication slot "{row.slot_name}" on the publisher'
 
     def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: LostPrepared) -> Iterator[str]:
         for owner in (self._name, self._sync):

@@ -146,16 +146,16 @@ def _until(ends: DataFrame, at: At) -> DataFrame:
     return ends if at == "now" else ends.filter(F.col("time") <= F.lit(at))
 
 
-def version_at(spark: SparkSession, table: TableAt, lsn: Lsn) -> int:
-    """The latest version of a table that has the rows of a position.
+def version_at(spark: SparkSession, table: TableAt, lsn: Lsn, *, replayed: bool = False) -> int:
+    """The latest version of a table that has the rows of a position; with `replayed` what was replayed there, too.
 
     Raises:
         TargetError: The table, or that version of it, is gone.
     """
     history = table_position.history_of(spark, table.path)
-    version = history.as_of(int(lsn))
+    version = history.as_of(int(lsn), replayed=replayed)
     oldest = history.oldest
-    if version is None and oldest is not None and not table.later and not history.has_after(int(lsn)):
+    if version is None and oldest is not None and not table.later and not history.has_after(int(lsn) + replayed):
         version = history.latest  # what is older than the log's retention made the rows, and nothing has changed them
     if version is None:
         removed = "has no history" if oldest is None else f"has a history that begins with version {oldest}"

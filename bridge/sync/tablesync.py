@@ -90,8 +90,8 @@ _LOOKS_AT_ONCE = 8
 class _FirstLook:
     """The catalog's facts with which the tables of a copy are compared later: as of the snapshot, or soon after it.
 
-    A look gives up while somebody locks one of the tables: none waits for another one's lock. Then there is one more
-    before the rows of each table are read; without any, what happens while they are read would count as copied.
+    A look gives up while somebody locks one of the tables: none waits for another one's lock. Then each table has one
+    more before its rows are read, which may give up, too; without any, what happens meanwhile would count as copied.
     """
 
     def __init__(self, context: Context, wanted: Mapping[tuple[str, str], int]) -> None:

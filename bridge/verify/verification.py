@@ -274,7 +274,7 @@ class Verification:
         try:
             # of a table that is damaged, the others are not
             with unexpected_told(self.subscription.name, relation=table.relation), told(self.spark):
-                verdict.version = version_at(self.spark, at, table.lsn)
+                verdict.version = version_at(self.spark, at, table.lsn, replayed=True)
                 target = TargetVersion(hashing_session(self.spark), table, verdict.version, self.part)
                 rows = SourceTable(source, table, self.pace, self.part)
                 with source.attempt():

@@ -332,8 +332,7 @@ class TransactionAssembler:
     def _settle(self, transaction: Transaction) -> None:
         """Give a transaction, the next one to be handed over, the definitions that must be known before its own."""
         if self._unsettled:
-            known = (self._relations.find(relation_id) for relation_id in self._unsettled)
+            known = (self._relations.find(relation_id) for relation_id in self._unsettled - self._unseen)
             settled = tuple(relation for relation in known if relation is not None)
             transaction.relations = settled + transaction.relations
-            self._unsettled.clear()
-            self._unsettled |= self._unseen
+            self._unsettled &= self._unseen

@@ -66,7 +66,7 @@ class Transaction:
         events: Relation, Truncate and logical messages, each with its position among `rows`.
         origin_name: The origin from which the server replicated it; None if it began on the server.
         relations: Definitions in force at its first change that earlier transactions did not announce.
-        unseen: Which of them, by OID, only a transaction has announced that was prepared, and had not ended.
+        unseen: Which of them, by OID, only a transaction has announced that was prepared.
         in_stream: It was streamed while it was in progress, so an xid follows the tag of each row message.
         aborted: xids of its subtransactions that were rolled back: their changes are void.
         gid: The global identifier of a prepared transaction.

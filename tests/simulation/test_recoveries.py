@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pgbridge.bridge.runtime.errors import TargetError
@@ -96,4 +98,39 @@ def test_the_workers_slot_does_not_outlive_the_subscriptions(with_the_worker):
     assert bridge.live() is None
     bridge.resync("a")
     assert bridge.live() is None
+    assert ends_equal(bridge)
+
+
+@pytest.mark.parametrize("back", [0, 1], ids=["to the last batch's version", "to the one before"])
+def test_a_table_is_restored_to_what_it_had_before_the_worker_copied_it(bridge, back):
+    """The worker's commits are this life's, too: the hint names the version that has them."""
+    for number in (2, 3):
+        bridge.server.insert(a=(number,))
+        assert bridge.live() is None
+    path = bridge.path("a")
+    batch = len(bridge.lake.tables[path]) - 1
+    bridge.server.insert(a=(5,))
+    bridge.resync("a")
+    assert bridge.live() is None
+    bridge.lake.restore(path, batch - back)
+    assert bridge.recover() is None
+    error = bridge.live()
+    assert isinstance(error, TargetError)
+    (version,) = re.findall(r"VERSION AS OF (\d+);", error.hint or "")
+    bridge.lake.restore(path, int(version))
+    assert ends_equal(bridge)
+
+
+def test_a_table_that_was_restored_and_copied_since_goes_on(bridge):
+    """The copy has cured it."""
+    for number in (2, 3):
+        bridge.server.insert(a=(number,))
+        assert bridge.live() is None
+    path = bridge.path("a")
+    bridge.lake.restore(path, len(bridge.lake.tables[path]) - 2)
+    bridge.server.insert(b=(5,))
+    bridge.resync("a")
+    assert bridge.live() is None
+    assert bridge.differences() == {}
+    assert bridge.recover() is None
     assert ends_equal(bridge)

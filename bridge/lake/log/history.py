@@ -127,12 +127,12 @@ class History:
                 return commit.epoch + 1 if commit.given_up else commit.epoch
         return 0
 
-    def as_of(self, position: int) -> int | None:
+    def as_of(self, position: int, *, replayed: bool = False) -> int | None:
         """The latest version whose rows are those of an LSN: the one before the first commit of a later batch.
 
         So it has what other writers committed until then, and an OPTIMIZE of these rows. A replay counts as a later
-        batch at the origin's LSN, too: a transaction's tables get their commits one after the other. None if the
-        history does not go back so far, or the table did not exist.
+        batch at the origin's LSN, too: a transaction's tables get their commits one after the other. With `replayed`
+        one at this LSN counts as made before. None if the history does not go back so far, or the table did not exist.
         """
         latest: int | None = None
         version = self._latest()
@@ -142,7 +142,7 @@ class History:
                 version = commit.restored
                 continue
             own = commit.position
-            if (own is not None and own > position) or commit.is_replayed_after(position):
+            if (own is not None and own > position) or commit.is_replayed_after(position + replayed):
                 latest = None
             elif latest is None:
                 latest = commit.version
@@ -192,11 +192,11 @@ class History:
     def before_restores(self, version: int) -> Iterator[Iterator[Commit]]:
         """What the table contained before each RESTORE by hand, of those that were read and are later than a version.
 
-        Of each the commits, the latest first, as those of the latest version.
+        Of each the commits, the latest first, as those of the latest version; what was wrong then is not told any more.
         """
         for restore in [commit for commit in self._commits.values() if commit.version > version]:
             if restore.operation == "RESTORE" and not restore.reverts:
-                yield self._walk(restore.version - 1)
+                yield self._walk(restore.version - 1, checked=False)
 
     def has_after(self, position: int) -> bool:
         """Whether a batch that ends after a position, or a replay after it, is among the commits that were read."""
@@ -239,18 +239,19 @@ class History:
         self._complete = len(commits) < wanted
         self._commits |= commits
 
-    def _walk(self, version: int) -> Iterator[Commit]:
+    def _walk(self, version: int, *, checked: bool = True) -> Iterator[Commit]:
         """The commits that a version contains, the latest first.
 
         Raises:
-            TargetError: An undo has reverted rows of another writer, who committed when it was about to.
+            TargetError: If it is checked: an undo has reverted rows of another writer, who committed when it was about
+                to.
         """
         while (commit := self._find(version)) is not None:
             if commit.restored is None or commit.restored >= version:
                 yield commit
                 version -= 1
                 continue
-            if commit.reverts and (lost := self.reverted_by(commit)) is not None:
+            if checked and commit.reverts and (lost := self.reverted_by(commit)) is not None:
                 raise self.reverted(commit, lost)
             version = commit.restored
 

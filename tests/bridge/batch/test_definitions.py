@@ -21,6 +21,7 @@ from pgbridge.protocol.codec import messages as m
 from pgbridge.protocol.codec.messages import Column, Delete, Insert, Relation, Truncate, Update
 from pgbridge.protocol.lsn import INVALID, Lsn
 from pgbridge.protocol.stream.assembler import TransactionAssembler
+from pgbridge.protocol.stream.transactions import Transaction
 from pgbridge.protocol.values.types import resolve
 from tests.bridge.batch.streamed import INT4, LOG, NULL, TEXT, T, batcher, insert, subscribed, text, transaction
 from tests.protocol.made_stream import wrapped
@@ -325,3 +326,12 @@ def test_a_definition_that_looks_as_before_is_followed_wherever_it_is_announced(
     (table,) = bridge.form(sent(*after), Lsn(158)).tables
     assert [type(alteration) for alteration in table.alterations] == [RenameColumn, AddColumn]
     assert table.changes["new_1"].to_pylist()[-1] == "new"
+
+
+def test_what_is_prepared_carries_nothing_that_it_announces_itself():
+    """It would be announced again, to rows before it, too; what another one has announced is not for its rows."""
+    messages = (*prepared(200, T, insert(1, "a")), *prepared(300, LOG), committed(400, 200), *whole(500))
+    items = TransactionAssembler().take(MessageArray.of([wrapped(message) for message in messages]))
+    ended = [item for item in items if isinstance(item, Transaction)]
+    carried = [({relation.name for relation in item.relations}, item.unseen) for item in ended[-2:]]
+    assert carried == [(set(), frozenset()), ({"t", "log"}, frozenset({1, 2}))]

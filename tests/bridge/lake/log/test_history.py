@@ -153,9 +153,18 @@ def test_a_transaction_that_was_replayed_is_there_as_a_whole():
     changed = history(COPY, mine(0x20), mine(0x30), by_command(0x25, after=0x30), mine(0x40))[0]
     idle = history(COPY, mine(0x20), by_command(0x25, after=0x30))[0]
     assert [(changed.as_of(lsn), idle.as_of(lsn)) for lsn in (0x20, 0x30, 0x40)] == [(1, 1), (2, 1), (4, 2)]
+    assert (idle.as_of(0x30), idle.as_of(0x30, replayed=True)) == (1, 2), "what is replayed is verified, too"
     replay = [Commit(900, "MERGE", f"{FAMILY}replay-0-25.1", "0/25", start_lsn="0/30")]
     cut = History("/lake/t", lambda latest: replay[:latest])  # all before it is older than the log's retention
     assert (cut.as_of(0x20), cut.has_after(0x20), cut.has_after(0x40)) == (None, True, False)
+
+
+def test_what_a_table_contained_before_a_restore_by_hand():
+    """An undo that reverted another writer is told where it stands; not any more once somebody has put that right."""
+    put_right = history(*BEFORE, mine(0x20), theirs(), back_to(1, ME), back_to(3))[0]
+    assert [commit.version for commit in put_right.commits()] == [3, 2, 1, 0]
+    assert [[commit.version for commit in before] for before in put_right.before_restores(2)] == [[1, 0]]
+    assert [*put_right.before_restores(5)] == []
 
 
 def test_a_history_that_does_not_go_back_so_far():
