@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WORKERS: Final = 2
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
-_STARTS_WITHIN_S: Final = 60.0
+_STARTS_WITHIN_S: Final = 180.0
 _POLL_S: Final = 0.05
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 _MASTER_OPTIONS: Final = "-Dspark.master.rest.enabled=false"  # else it takes port 6066
