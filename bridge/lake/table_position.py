@@ -81,11 +81,11 @@ def table_position(spark: SparkSession, row: SubscriptionRow, owner: str, rel: R
     current = families(row, owner)
     own = history.own((*current, f"pgbridge/{row.system_identifier}/{owner}/") if known else (family,), known)
     lsn = INVALID if own is None or own.position is None else Lsn(own.position)
-    if lsn > rel.position > INVALID:
+    is_former = own is not None and not own.origin.startswith(current)
+    if lsn > rel.position > INVALID and not is_former:
         _check_stands(spark, history, history.before(own), rel, owner)
     timeline, version = (None, -1) if own is None else (own.timeline, own.version)
     copied = own is not None and own.epoch is None
-    is_former = own is not None and not own.origin.startswith(current)
     return TablePosition(lsn, timeline, version, history.is_whole, history.least_epoch(family), copied, is_former)
 
 
