@@ -218,7 +218,7 @@ class _Recovery:
             yield f'replication slot "{slot_name}": the stream goes on at {streams[name].origin}'
             if written_ms := max((table.written_ms for table in streams[name].tables), default=0):
                 at = dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC)
-                again = f"if they were put back from a backup since, run afterwards: {remedies.resync(name)}"
+                again = f"if they were put back from a backup since, run afterwards: {remedies.start_afresh(name)}"
                 yield f"the Delta tables were last written to at {at:%F %T} UTC; {again}"
         prepared = LostPrepared(self._subscription, known if streams else None, self._catalog.state_dir)
         if prepared.changes_copied:
