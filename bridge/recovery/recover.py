@@ -38,7 +38,7 @@ from pgbridge.bridge.track.position import Position
 from pgbridge.protocol.lsn import INVALID, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -297,32 +297,23 @@ class _Recovery:
         lacking = (server.missing(Position(None, commit.timeline, Lsn(commit.position or 0))) for commit in beyond)
         is_local = log_of(place_of(self._spark, rel.path)) is not None
         doubtful = (is_local and history.has_after(since)) or any(missing is not None for missing in lacking)
-        commits = history.commits()
-
-        def last(contained: Iterable[Commit]) -> Commit | None:
-            whole = (commit for commit in contained if not commit.part and commit.origin.startswith(own))
-            return next((commit for commit in whole if commit.position is not None and commit.position <= since), None)
-
-        standing = last(commits)
-        version = -1 if standing is None else standing.version
-        reverted = [commit for contained in history.before_restores(version) if (commit := last(contained))]
-        latest = max(reverted, key=lambda commit: commit.version, default=standing)
-        written_ms = max((commit.made_ms for commit in commits if not commit.given_up), default=0)
-        restored = None if latest is None or latest.version <= version else latest
-        return _Table(rel, beyond, standing, restored, doubtful, written_ms)
+        written_ms = max((commit.made_ms for commit in history.commits() if not commit.given_up), default=0)
+        return _Table(rel, beyond, *history.standing_and_reverted(own, since), doubtful, written_ms)
 
     def _drop_sync_slot(self, known: Manifest) -> Iterator[str]:
         """Drop the tablesync worker's slot, before nobody knows of it; one that is in use is told, and stays."""
         row = known.subscription(self._sync)
-        status = None if row is None or row.slot_name is None else self._publisher.slot(row.slot_name)
-        if row is None or row.slot_name is None or row.slot_state is None or status is None:
+        if (
+            row is None
+            or row.slot_name is None
+            or row.slot_state is None
+            or self._publisher.slot(row.slot_name) is None
+        ):
             return  # without a state there is none, or another one of the same name
-        conninfo, slot_name = self._subscription.connection, self._subscription.slot_name
-        name, end_s = recovery_name(slot_name), time.monotonic() + _SLOT_PATIENCE_S
+        name, end_s = recovery_name(self._subscription.slot_name), time.monotonic() + _SLOT_PATIENCE_S
+        connection = partial(ReplicationConnection, self._subscription.connection, application_name=name)
         try:
-            with ReplicationConnection(
-                conninfo, application_name=name, stopping=lambda: time.monotonic() > end_s
-            ) as replication:
+            with connection(stopping=lambda: time.monotonic() > end_s) as replication:
                 replication.drop_slot(row.slot_name)
         except errors.SyncError:  # somebody streams from it
             drop = remedies.drop_slot(row.slot_name)

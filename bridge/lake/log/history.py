@@ -189,6 +189,23 @@ class History:
         commits = self._walk(self._latest())
         return next((commit.version for commit in commits if commit.position is not None), None)
 
+    def standing_and_reverted(self, own: tuple[str, ...], position: int) -> tuple[Commit | None, Commit | None]:
+        """The last whole commits up to an LSN, by how their application ids begin, of all that were read.
+
+        Returns:
+            The one that the latest version contains; and a later one, if a RESTORE by hand has taken that back.
+        """
+
+        def last(contained: Iterable[Commit]) -> Commit | None:
+            whole = (commit for commit in contained if not commit.part and commit.origin.startswith(own))
+            return next((each for each in whole if each.position is not None and each.position <= position), None)
+
+        standing = last(self._walk(self._latest()))
+        version = -1 if standing is None else standing.version
+        reverted = (last(contained) for contained in self.before_restores(version))
+        later = (commit for commit in reverted if commit is not None and commit.version > version)
+        return standing, max(later, key=lambda commit: commit.version, default=None)
+
     def before_restores(self, version: int) -> Iterator[Iterator[Commit]]:
         """What the table contained before each RESTORE by hand, of those that were read and are later than a version.
 
