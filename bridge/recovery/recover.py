@@ -302,24 +302,19 @@ class _Recovery:
 
     def _drop_sync_slot(self, known: Manifest) -> Iterator[str]:
         """Drop the tablesync worker's slot, before nobody knows of it; one that is in use is told, and stays."""
-        row = known.subscription(self._sync)
-        if (
-            row is None
-            or row.slot_name is None
-            or row.slot_state is None
-            or self._publisher.slot(row.slot_name) is None
-        ):
-            return  # without a state there is none, or another one of the same name
+        row = known.subscription(self._sync)  # without a state there is none, or another one of the same name
+        sync_slot = row.slot_name if row is not None and row.slot_state is not None else None
+        if sync_slot is None or self._publisher.slot(sync_slot) is None:
+            return
         name, end_s = recovery_name(self._subscription.slot_name), time.monotonic() + _SLOT_PATIENCE_S
         connection = partial(ReplicationConnection, self._subscription.connection, application_name=name)
         try:
             with connection(stopping=lambda: time.monotonic() > end_s) as replication:
-                replication.drop_slot(row.slot_name)
+                replication.drop_slot(sync_slot)
         except errors.SyncError:  # somebody streams from it
-            drop = remedies.drop_slot(row.slot_name)
-            yield f'replication slot "{row.slot_name}" is in use; when it is not, drop it on the server: {drop}'
+            yield f'replication slot "{sync_slot}" is in use; when it is not, run: {remedies.drop_slot(sync_slot)}'
         else:
-            yield f'dropped replication slot "{row.slot_name}" on the publisher'
+            yield f'dropped replication slot "{sync_slot}" on the publisher'
 
     def _told(self, known: Manifest, streams: dict[str, _Stream], prepared: LostPrepared) -> Iterator[str]:
         for owner in (self._name, self._sync):
