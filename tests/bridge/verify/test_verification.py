@@ -194,7 +194,7 @@ def test_only_without_a_daemon_the_windows_memory_is_bounded(monkeypatch, runnin
 
 
 def test_a_mistake_with_one_table_is_logged_and_ends_no_others(monkeypatch):
-    def version_at(*_):
+    def version_at(*_, **__):
         raise TypeError("no number\nat all")
 
     monkeypatch.setattr(verification, "version_at", version_at)
