@@ -242,7 +242,7 @@ class Batcher:
 
 
 def _is_carried(message: Event, transaction: Transaction) -> bool:
-    """Whether a definition was announced before: a transaction carries it, and it looks like what it announces."""
+    """Whether a definition is one that a transaction carries, and was announced before; its own may look the same."""
     carried = any(message is relation for relation in transaction.relations)
     return carried and isinstance(message, Relation) and message.relation_id not in transaction.unseen
 

@@ -155,7 +155,12 @@ def version_at(spark: SparkSession, table: TableAt, lsn: Lsn, *, replayed: bool 
     history = table_position.history_of(spark, table.path)
     version = history.as_of(int(lsn), replayed=replayed)
     oldest = history.oldest
-    if version is None and oldest is not None and not table.later and not history.has_after(int(lsn) + replayed):
+    if (
+        version is None
+        and oldest is not None
+        and not table.later
+        and not history.has_after(int(lsn), replayed=replayed)
+    ):
         version = history.latest  # what is older than the log's retention made the rows, and nothing has changed them
     if version is None:
         removed = "has no history" if oldest is None else f"has a history that begins with version {oldest}"

@@ -142,14 +142,18 @@ class Commit:
         """Whether it has rows of a batch that ends after an LSN."""
         return self.epoch is not None and self.position is not None and self.position > lsn
 
-    def is_replayed_after(self, lsn: int) -> bool:
-        """Whether a transaction was replayed when everything up to an LSN was applied, or has itself ended later.
+    def is_after(self, lsn: int, *, replayed: bool) -> bool:
+        """Whether it is of a batch or copy that ends after an LSN, or of a replay when all up to there was applied.
 
-        Earlier versions wrote the transaction's own LSN only.
+        A transaction that has itself ended later counts, too: earlier versions wrote its own LSN only.
+
+        Args:
+            replayed: A replay just at the LSN counts as before.
         """
-        if not self.origin.rpartition("/")[2].startswith("replay-"):
-            return False
-        return max(int(Lsn.parse(text)) for text in (self.start_lsn, self.end_lsn)) >= lsn
+        if self.origin.rpartition("/")[2].startswith("replay-"):
+            at = max(Lsn.parse(text) for text in (self.start_lsn, self.end_lsn))
+            return at > lsn if replayed else at >= lsn
+        return self.position is not None and self.position > lsn
 
 
 def _mark(user_metadata: str | None) -> dict[str, Any]:

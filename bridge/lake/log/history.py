@@ -142,7 +142,7 @@ class History:
                 version = commit.restored
                 continue
             own = commit.position
-            if (own is not None and own > position) or commit.is_replayed_after(position + replayed):
+            if commit.is_after(position, replayed=replayed):
                 latest = None
             elif latest is None:
                 latest = commit.version
@@ -215,12 +215,9 @@ class History:
             if restore.operation == "RESTORE" and not restore.reverts:
                 yield self._walk(restore.version - 1, checked=False)
 
-    def has_after(self, position: int) -> bool:
-        """Whether a batch that ends after a position, or a replay after it, is among the commits that were read."""
-        return any(
-            (commit.position is not None and commit.position > position) or commit.is_replayed_after(position)
-            for commit in self._commits.values()
-        )
+    def has_after(self, position: int, *, replayed: bool = False) -> bool:
+        """Whether one that `as_of` counts as later is among the commits that were read."""
+        return any(commit.is_after(position, replayed=replayed) for commit in self._commits.values())
 
     def commits(self) -> list[Commit]:
         """All commits that the latest version contains, the latest first."""
